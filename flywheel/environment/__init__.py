@@ -1,0 +1,1 @@
+"""Where a policy is tried and scored: policies, domains, sandbox, executor, rollouts."""

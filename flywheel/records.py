@@ -404,3 +404,31 @@ class Rollout:
     reply: Reply
     verdicts: tuple[Verdict, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """One task of an evaluation: `passed` of `runs` rollouts that have a verdict; `excluded` had none."""
+
+    task_id: str
+    group_id: str
+    domain: str
+    level: str
+    runs: int
+    passed: int
+    excluded: int = 0
+    output_tokens: int = 0  # summed over the runs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One policy on one task set, k runs a task, in numbers. Two reports compare only if task set and k agree."""
+
+    evaluation_id: str
+    policy: str
+    taskset: str
+    taskset_sha256: str
+    k: int
+    results: tuple[TaskResult, ...]
+    oracle_pass: float  # share of tasks the oracle passes: below 1 the task set is at fault
+    null_pass: float  # share of tasks a do-nothing agent passes: above 0 likewise

@@ -85,6 +85,11 @@ class Workspace:
         return self.data / "turns"
 
     @property
+    def current_turn(self) -> Path:
+        """The journal of the turn in progress; absent between turns."""
+        return self.turns / "current.json"
+
+    @property
     def reports(self) -> Path:
         return self.data / "reports"
 
@@ -95,6 +100,11 @@ class Workspace:
     @property
     def models(self) -> Path:
         return self.root / "models"
+
+    @property
+    def base(self) -> Path:
+        """The policy that every run starts from: curricula accumulate, drift does not."""
+        return self.models / "base"
 
     @property
     def policy(self) -> Path:

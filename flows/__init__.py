@@ -1,0 +1,1 @@
+"""The flows: Prefect decides when, `flywheel/` decides what. One flow a file; the only importers of prefect."""

@@ -1,0 +1,55 @@
+"""The wheel, in order: one turn from landed traces to a decision. This file is the order; nothing else repeats it.
+
+Deployment `turn`, nightly; by hand `flywheel turn`. A turn that was killed goes on where it stopped. A turn without
+anything new says so and ends. Not promoting is an honest end, not a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+from flows.curate import curate
+from flows.evaluate import evaluate
+from flows.ingest import ingest
+from flows.observed import flow
+from flows.promote import promote
+from flows.repair import repair
+from flows.report import report
+from flows.train import train
+from flywheel.turn import Turn, open_turn
+
+FLOWS: dict[str, Callable[..., dict[str, Any]]] = {
+    "ingest": ingest,
+    "repair": repair,
+    "curate": curate,
+    "train": train,
+    "evaluate": evaluate,
+    "promote": promote,
+    "report": report,
+}
+
+
+def order(turn: Turn) -> dict[str, Any]:
+    """The stages in order. `turn.run` executes one, or reads its result if it was finished before a restart."""
+    turn.run("ingest")
+    turn.run("repair")
+    curriculum = turn.run("curate")
+    if not curriculum["rows"]:
+        return turn.nothing("no verified evidence to learn from yet")
+    run = turn.run("train", curriculum=curriculum["curriculum_id"])
+    if turn.known(run):
+        return turn.nothing("nothing new since the last turn")
+    judged = turn.run("evaluate", run=run["run_id"])
+    turn.run("promote", run=run["run_id"], **turn.evaluations(judged))
+    return turn.finish(turn.run("report"))
+
+
+@flow(name="turn", description="One whole turn: ingest, repair, curate, train, evaluate, promote, report")
+def turn(root: str | None = None) -> dict[str, Any]:
+    """root: the workspace (default: the nearest one)."""
+    # A flow run otherwise ends by joining a heartbeat thread, one second each.
+    with temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        return order(open_turn(root, FLOWS))

@@ -29,7 +29,6 @@ from flywheel import ledger, records
 from flywheel.errors import LakeError
 
 ESCAPED = "lone_surrogate_escaped"
-STAMPS = ("batch_id", "turn_id", "created_at", "code_version")
 
 _TAGS: Mapping[str, pa.DataType] = {
     "json": pa.large_string(),
@@ -205,3 +204,23 @@ def _escape(match: re.Match[str]) -> str:
     if len(text) == 2:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     return f"\\u{ord(text):04x}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamps:
+    """What the publisher adds to every row: which batch; on ledger rows also which turn, when, by which code."""
+
+    batch_id: str
+    turn_id: str | None
+    created_at: datetime
+    code_version: str
+
+
+def stamped(table: str, data: pa.Table, stamps: Stamps) -> pa.Table:
+    """The table with the stamps that its schema asks for, in the schema's order. The record's own columns stay."""
+    schema = spec_of(table).schema
+    for field in schema:
+        if field.name not in data.column_names:
+            value = pa.scalar(getattr(stamps, field.name), field.type)
+            data = data.append_column(field, pa.repeat(value, data.num_rows))
+    return data.cast(schema)

@@ -1,0 +1,234 @@
+"""How a staged batch becomes a snapshot, so that a kill -9 anywhere loses nothing, doubles nothing, shows nothing half.
+
+Delta has no commit over several tables. So, under the lease: (1) write a journal, `publishing.json`; (2) append each
+table, in one Delta commit that carries the batch id as its transaction, skipped if the table has that id already;
+(3) write the snapshot record and move HEAD; (4) rewrite `lake.duckdb`, drop the staged files, drop the journal.
+Whoever takes the lease next finishes a journal that it finds before anything else. What is appended is worked out
+against the *parent* snapshot, which no append changes, so finishing gives the rows that the first try would have given.
+
+Which rows: a row whose key is published already is skipped. A trajectory with the content of any published revision
+is skipped with its steps and calls (an old export delivered again doesn't turn the clock back); with other content
+it becomes the next revision. Not covered: staging and judging (`lake.py`, `validate`), erasure.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+
+import duckdb
+import msgspec
+import pyarrow as pa
+from deltalake import (
+    BloomFilterProperties,
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
+
+import flywheel
+from flywheel.ledger import Batch, Snapshot
+from flywheel.records import canonical_json, content_id
+from flywheel.store import artifacts, lake_views
+from flywheel.store.lake_read import LakeReader, write_snapshot
+from flywheel.store.tables import TABLES, Stamps, TableSpec, stamped, to_arrow
+from flywheel.workspace import Workspace
+
+RETENTION = {
+    "delta.logRetentionDuration": "interval 3650 days",
+    "delta.deletedFileRetentionDuration": "interval 3650 days",
+}
+GROUP_BYTES = 8 << 20  # of a row group, uncompressed: a point lookup decompresses one group of each column
+_TIME = {"outcome": "created_at", "span": "start_ns", "source_file": "ingested_at", "cluster_event": "happened_at"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """What is being published: enough to finish it from the staged files alone."""
+
+    batch_id: str
+    parent_id: str | None
+    state: str
+    reason: str | None
+    turn_id: str | None
+    latest: bool = False  # name the latest version of every table: compaction's, the rows are the same
+
+    @property
+    def snapshot_id(self) -> str:
+        """Of the inputs alone: the parent, and the batch on top of it."""
+        return content_id("snapshot", self.parent_id, self.batch_id)
+
+
+def journal_file(workspace: Workspace) -> Path:
+    """Where the journal lies while a batch is being published."""
+    return workspace.lake / "publishing.json"
+
+
+def publish_staged(
+    reader: LakeReader, batch_id: str, state: str, reason: str | None, turn_id: str | None, latest: bool = False
+) -> Snapshot:
+    """Publish one staged batch on top of HEAD. Call it under the lease, after `roll_forward`."""
+    head = reader.head()
+    journal = Journal(
+        batch_id=batch_id,
+        parent_id=head.snapshot_id if head else None,
+        state=state,
+        reason=reason,
+        turn_id=turn_id,
+        latest=latest,
+    )
+    artifacts.write_atomic(journal_file(reader.workspace), canonical_json(asdict(journal)).encode())
+    return _finish(reader, journal)
+
+
+def roll_forward(reader: LakeReader) -> None:
+    """Finish what a killed publisher began. Call it under the lease, before anything else."""
+    path = journal_file(reader.workspace)
+    if path.is_file():
+        _finish(reader, msgspec.json.decode(path.read_bytes(), type=Journal))
+
+
+def _finish(reader: LakeReader, journal: Journal) -> Snapshot:
+    workspace = reader.workspace
+    head = reader.head()
+    if head is None or head.snapshot_id != journal.snapshot_id:
+        head = _append_all(reader, journal, head)
+        write_snapshot(workspace, head)
+    lake_views.refresh(workspace, head, reader.files)
+    drop_staged(workspace, journal.batch_id)
+    journal_file(workspace).unlink()
+    return head
+
+
+def drop_staged(workspace: Workspace, batch_id: str) -> None:
+    """Remove the staged files of a published batch."""
+    folder = workspace.staging / batch_id
+    if folder.is_dir():
+        shutil.rmtree(folder)
+
+
+def writer_properties(spec: TableSpec, row_bytes: float) -> WriterProperties:
+    """zstd, row groups of about GROUP_BYTES, and a bloom filter on trajectory_id, by which rows are looked up."""
+    rows = int(min(max(GROUP_BYTES / max(row_bytes, 1.0), 512), 65_536))
+    bloom = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True, fpp=0.01, ndv=rows))
+    columns = {"trajectory_id": bloom} if "trajectory_id" in spec.schema.names else None
+    return WriterProperties(compression="ZSTD", max_row_group_size=rows, column_properties=columns)
+
+
+def _append_all(reader: LakeReader, journal: Journal, parent: Snapshot | None) -> Snapshot:
+    """Append the staged tables, the batch's own row, and the parent's row of `snapshot`; the snapshot that results."""
+    folder = reader.workspace.staging / journal.batch_id
+    manifest = artifacts.load(folder, verify=True)
+    staged = [table for table in TABLES if f"{table}.parquet" in manifest.files]
+    versions: dict[str, int] = json.loads(parent.table_versions) if parent else {}
+    with reader.connect(journal.parent_id) as con:
+        con.execute("CREATE SCHEMA staged")
+        for table in staged:
+            path = lake_views.quoted(folder / f"{table}.parquet")
+            con.execute(f"CREATE VIEW staged.{table} AS FROM read_parquet([{path}], hive_partitioning=false)")
+        con.register("own_batch", _batch_row(con, journal, manifest))
+        if "trajectory" in staged:
+            con.execute(_KEPT)
+        con.execute("CREATE TABLE parent AS SELECT ?::VARCHAR AS snapshot_id", [journal.parent_id])
+        for spec in TABLES.values():
+            if spec.name in staged or spec.name in ("batch", "snapshot"):
+                version = _append(
+                    reader.workspace.lake / spec.name, spec, con, _rows_sql(spec, staged), journal.batch_id
+                )
+                if version is not None:
+                    versions[spec.name] = version
+    if journal.latest:
+        versions = {table: DeltaTable(reader.workspace.lake / table).version() for table in versions}
+    return Snapshot(
+        snapshot_id=journal.snapshot_id,
+        parent_id=journal.parent_id,
+        table_versions=canonical_json(versions),
+        batches=(journal.batch_id,),
+    )
+
+
+def _batch_row(con: duckdb.DuckDBPyConnection, journal: Journal, manifest: artifacts.Manifest) -> pa.Table:
+    rows = manifest.summary["rows"]
+    read = (
+        con.execute("SELECT sum(n_records)::BIGINT FROM staged.source_file").fetchone()
+        if "source_file" in rows
+        else None
+    )
+    batch = Batch(
+        batch_id=journal.batch_id,
+        state=journal.state,
+        objects=tuple(manifest.inputs["objects"]),
+        n_records=read[0] if read else None,
+        n_trajectories=rows.get("trajectory", 0),
+        n_quarantined=rows.get("quarantine", 0),
+        reason=journal.reason,
+    )
+    stamps = Stamps(
+        batch_id=journal.batch_id,
+        turn_id=journal.turn_id,
+        created_at=datetime.now(UTC),
+        code_version=flywheel.__version__,
+    )
+    return stamped("batch", to_arrow("batch", [batch]), stamps)
+
+
+def _rows_sql(spec: TableSpec, staged: list[str]) -> str:
+    """The rows of one table that the batch adds to its parent snapshot, in the order they're written in."""
+    if spec.name == "snapshot":
+        return "SELECT * FROM snapshot WHERE snapshot_id = (SELECT snapshot_id FROM parent)"
+    if spec.name == "trajectory":
+        return "SELECT * FROM kept ORDER BY started_at, trajectory_id"
+    if spec.name in ("step", "tool_call"):  # in time, and each trajectory's rows together
+        order = ", ".join(f"s.{key}" for key in spec.keys)
+        return f"SELECT s.* FROM staged.{spec.name} s JOIN kept k USING (trajectory_id) ORDER BY k.started_at, {order}"
+    same = " AND ".join(f"old.{key} IS NOT DISTINCT FROM s.{key}" for key in spec.keys)
+    order = ", ".join([_TIME[spec.name]] if spec.name in _TIME else spec.keys)
+    known = lake_views.base(spec.name)
+    new = f"SELECT s.* FROM staged.{spec.name} s WHERE NOT EXISTS (SELECT 1 FROM {known} old WHERE {same})"
+    if spec.name == "batch":
+        return f"FROM own_batch UNION ALL BY NAME ({new})" if "batch" in staged else "FROM own_batch"
+    return f"{new} ORDER BY {order}"
+
+
+_KEPT = """
+    CREATE TABLE kept AS
+    WITH known AS (
+        SELECT trajectory_id, max(revision) AS newest, list(content_sha256) AS contents FROM trajectory_all
+        WHERE trajectory_id IN (SELECT trajectory_id FROM staged.trajectory) GROUP BY trajectory_id)
+    SELECT t.* REPLACE (CAST(coalesce(k.newest + 1, 0) AS INTEGER) AS revision)
+    FROM staged.trajectory t LEFT JOIN known k USING (trajectory_id)
+    WHERE k.contents IS NULL OR NOT list_contains(k.contents, t.content_sha256)"""
+
+
+def _append(folder: Path, spec: TableSpec, con: duckdb.DuckDBPyConnection, sql: str, batch_id: str) -> int | None:
+    """Append the query's rows once per batch id; the Delta version that holds them, None if there are no rows."""
+    batches = _batches(con, sql, spec.schema)
+    first = next(batches, None)
+    if first is None:
+        return None
+    table = DeltaTable.create(folder, spec.schema, mode="ignore", configuration=RETENTION)
+    if table.transaction_version(batch_id) is None:
+        write_deltalake(
+            table,
+            pa.RecordBatchReader.from_batches(spec.schema, chain([first], batches)),
+            mode="append",
+            writer_properties=writer_properties(spec, first.nbytes / first.num_rows),
+            commit_properties=CommitProperties(app_transactions=[Transaction(app_id=batch_id, version=1)]),
+        )
+    version: int = DeltaTable(folder).version()
+    return version
+
+
+def _batches(con: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Record batches small enough for 32-bit string offsets, cast to the table's own types."""
+    for batch in con.sql(sql).to_arrow_reader(8192):
+        if batch.num_rows:
+            yield from pa.Table.from_batches([batch]).cast(schema).to_batches()

@@ -1,0 +1,168 @@
+"""The lake as SQL: one view per table over exact Parquet files, and `lake.duckdb`, a file of such views.
+
+`trajectory`, `step` and `tool_call` show the newest revision of each trajectory, `batch` the newest state of each
+batch; the whole history stands in `trajectory_all`, `step_all`, `tool_call_all` and `batch_all`. `superseded` names
+the revisions that are hidden. A table without rows is an empty view with the right types.
+
+Paths are absolute, because DuckDB would resolve relative ones against whatever folder a reader happens to stand in,
+and no expression gives a view the place of its own file. So a moved workspace needs its file rewritten, which every
+`Lake.connect()` and every publish does (`refresh`). Not covered: which files those are (`lake_read.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from flywheel.ledger import Snapshot
+from flywheel.store.artifacts import write_atomic
+from flywheel.store.tables import TABLES, TableSpec
+from flywheel.workspace import Workspace
+
+HISTORY = ("trajectory", "step", "tool_call", "batch")  # tables whose view hides superseded rows
+Files = Callable[[str, int], list[Path]]
+
+_SQL_TYPES: Mapping[str, str] = {
+    "large_string": "VARCHAR",
+    "bool": "BOOLEAN",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "large_binary": "BLOB",
+    "decimal128(18, 9)": "DECIMAL(18,9)",
+    "timestamp[us, tz=UTC]": "TIMESTAMPTZ",
+}
+
+_DERIVED: Mapping[str, str] = {
+    # Few trajectories are ever revised: `newest` is tiny, and empty by Parquet statistics where there are none.
+    "superseded": """
+        WITH newest AS (SELECT trajectory_id, max(revision) AS revision FROM trajectory_all
+                        WHERE revision > 0 GROUP BY trajectory_id)
+        SELECT t.trajectory_id, t.revision, t.batch_id FROM trajectory_all t
+        JOIN newest n ON n.trajectory_id = t.trajectory_id AND n.revision > t.revision""",
+    "trajectory": "SELECT * FROM trajectory_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
+    "step": "SELECT * FROM step_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
+    "tool_call": "SELECT * FROM tool_call_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
+    "batch": """
+        SELECT * FROM batch_all
+        QUALIFY row_number() OVER (PARTITION BY batch_id ORDER BY created_at DESC) = 1""",
+    # The tool is the cluster's; without one, that of the failing (else first) call made or answered at the step.
+    "failures_by_tool": """
+        WITH calls AS (
+            SELECT trajectory_id, step_ix, call_ix, is_error, name FROM tool_call
+            UNION ALL SELECT trajectory_id, result_step_ix, call_ix, is_error, name FROM tool_call
+            WHERE result_step_ix IS NOT NULL),
+        named AS (
+            SELECT trajectory_id, step_ix, arg_min(name, (is_error IS NOT true, call_ix)) AS name
+            FROM calls GROUP BY trajectory_id, step_ix)
+        SELECT f.code, coalesce(c.tool, n.name) AS tool, count(*) AS n,
+               count(DISTINCT f.trajectory_id) AS trajectories
+        FROM failure f LEFT JOIN cluster c USING (cluster_id)
+        LEFT JOIN named n ON n.trajectory_id = f.trajectory_id AND n.step_ix = f.step_ix
+        GROUP BY ALL ORDER BY n DESC, code, tool""",
+}
+
+
+def base(table: str) -> str:
+    """The view that holds every published row of a table, history included."""
+    return f"{table}_all" if table in HISTORY else table
+
+
+def create_views(con: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, files: Files) -> None:
+    """Create all views of one snapshot (None: an empty lake) in the connection's current schema."""
+    for statement in _statements(snapshot, files):
+        con.execute(statement)
+
+
+def refresh(workspace: Workspace, snapshot: Snapshot, files: Files) -> None:
+    """Write `data/lake.duckdb` anew and swap it in; whoever has the old file open keeps reading the old file.
+
+    Call it under the lease: leftovers of a killed refresh are removed, so nobody else may be writing one.
+    """
+    target = workspace.lake_file
+    for leftover in target.parent.glob(f".{target.name}.*"):
+        leftover.unlink()
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+    with duckdb.connect(str(temporary)) as con:
+        create_views(con, snapshot, files)
+    temporary.replace(target)
+    write_atomic(_note(workspace), _describe(workspace, snapshot))
+
+
+def is_fresh(workspace: Workspace, snapshot: Snapshot) -> bool:
+    """Whether `lake.duckdb` shows this snapshot at this place.
+
+    A note beside the tables is compared; the file itself can't be asked while somebody has it open for writing.
+    """
+    note = _note(workspace)
+    return workspace.lake_file.is_file() and note.is_file() and note.read_bytes() == _describe(workspace, snapshot)
+
+
+def quoted(path: Path) -> str:
+    """A path as a literal for `read_parquet`, which would take `*`, `?` and `[` for a pattern."""
+    return "'" + re.sub(r"([*?\[])", r"[\1]", path.as_posix()).replace("'", "''") + "'"
+
+
+def _note(workspace: Workspace) -> Path:
+    return workspace.lake / "views.json"
+
+
+def _describe(workspace: Workspace, snapshot: Snapshot) -> bytes:
+    return json.dumps({"snapshot_id": snapshot.snapshot_id, "lake": str(workspace.lake.resolve())}).encode()
+
+
+def _statements(snapshot: Snapshot | None, files: Files) -> Iterator[str]:
+    versions: dict[str, int] = json.loads(snapshot.table_versions) if snapshot else {}
+    names = [base(table) for table in sorted(TABLES, key=lambda table: table == "snapshot")]  # snapshot reads batch
+    for table in sorted(TABLES, key=lambda table: table == "snapshot"):
+        select = _select(TABLES[table], files(table, versions[table]) if table in versions else [])
+        if table == "snapshot" and snapshot:
+            select = f"{select} UNION ALL {_head_row(snapshot)}"
+        yield f"CREATE VIEW {base(table)} AS {select}"
+    for name, select in _DERIVED.items():
+        yield f"CREATE VIEW {name} AS {select}"
+    for table in names:
+        spec = TABLES[table.removesuffix("_all")]
+        text = (spec.record.__doc__ or "").split("\n")[0].replace("'", "''")
+        yield f"COMMENT ON VIEW {spec.name} IS '{text}'"
+
+
+def _select(spec: TableSpec, paths: list[Path]) -> str:
+    if not paths:
+        columns = ", ".join(f'CAST(NULL AS {_sql_type(field.type)}) AS "{field.name}"' for field in spec.schema)
+        return f"SELECT {columns} WHERE false"
+    columns = ", ".join(f'"{name}"' for name in spec.schema.names)
+    # No hive partitioning: a workspace under `.../region=eu/` must not grow a column.
+    return f"SELECT {columns} FROM read_parquet([{', '.join(map(quoted, paths))}], hive_partitioning=false)"
+
+
+def _head_row(snapshot: Snapshot) -> str:
+    """The newest snapshot can't stand in a table that it names the version of: the next one records it."""
+    (batch,) = snapshot.batches or ()
+    text = {
+        key: "'" + value.replace("'", "''") + "'"
+        for key, value in {
+            "id": snapshot.snapshot_id,
+            "versions": snapshot.table_versions,
+            "state": snapshot.state,
+            "batch": batch,
+        }.items()
+    }
+    parent = f"'{snapshot.parent_id}'" if snapshot.parent_id else "NULL"
+    return (
+        f"SELECT {text['id']}, {parent}, {text['versions']}, [{text['batch']}], {text['state']}, "
+        f"batch_id, turn_id, created_at, code_version FROM batch_all "
+        f"WHERE batch_id = {text['batch']} AND state IN ('accepted', 'forced')"
+    )
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    return f"{_sql_type(kind.value_type)}[]" if pa.types.is_list(kind) else _SQL_TYPES[str(kind)]

@@ -24,6 +24,10 @@ class Domain(Protocol):
         """One task. The same arguments give the same task, byte for byte."""
         ...
 
+    def sample(self, n: int, split: str, seed: int) -> list[Task]:
+        """`n` different tasks spread over the domain's families and levels. Another seed gives other tasks."""
+        ...
+
     def tools(self, task: Task) -> tuple[Mapping[str, Any], ...]:
         """Tools offered to the policy, as JSON-schema functions."""
         ...

@@ -7,6 +7,7 @@ STAMP := $(VENV)/.installed
 # A CPU build of torch, where pip is not configured with one: make demo TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 TRACES ?=
+PORT ?= 4200
 DEMO := demo
 
 export DO_NOT_TRACK := 1
@@ -14,6 +15,7 @@ export DVC_NO_ANALYTICS := 1
 export GX_ANALYTICS_ENABLED := false
 export HF_HUB_OFFLINE := 1
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export PREFECT_HOME := $(CURDIR)/.prefect
 
 .PHONY: help demo demo-traffic test lint ui deploy clean
 
@@ -29,11 +31,19 @@ demo-traffic: $(STAMP) ## new traffic from the promoted policy, then another tur
 test: $(STAMP) lint ## lint, types and every test
 	@$(BIN)/python -m pytest
 
+ui deploy: export FLYWHEEL_ROOT ?= $(CURDIR)/$(DEMO)
+
+ui: $(STAMP) ## Prefect server, UI and worker for ./demo, until Ctrl-C (PORT=4200, FLYWHEEL_ROOT=workspace)
+	@$(BIN)/python -m flows.ui --port $(PORT)
+
+deploy: $(STAMP) ## register every deployment on the server of PREFECT_API_URL
+	@$(BIN)/python -m flows.ui --deploy-only
+
 lint: $(STAMP) ## ruff and mypy
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
 clean: ## remove the environment and the demo workspace
-	rm -rf $(VENV) $(DEMO)
+	rm -rf $(VENV) $(DEMO) .prefect
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flywheel.config import Curate
 from flows.observed import flow, observed
+from flywheel.config import Curate
 
 
 @flow(name="curate", description="Verified evidence becomes a curriculum; what is left out is kept with its reason")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flywheel.config import Evaluate
 from flows.observed import flow, observed
+from flywheel.config import Evaluate
 
 
 @flow(name="evaluate", description="Try a run and the policy in production on the same held-out tasks")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flywheel.config import Ingest
 from flows.observed import flow, observed
+from flywheel.config import Ingest
 
 
 @flow(name="ingest", description="Landing objects become a staged batch, the batch is judged, what passes is published")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flywheel.config import Gate
 from flows.observed import flow, observed
+from flywheel.config import Gate
 
 
 @flow(

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flywheel.config import Train
 from flows.observed import flow, observed
+from flywheel.config import Train
 
 
 @flow(name="train", description="The base, trained on one curriculum, becomes a run")

@@ -11,12 +11,15 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flywheel import __version__
 from flywheel.errors import FlywheelError
+
+if TYPE_CHECKING:
+    from flywheel.maintain import Upkeep
 
 PathArgument = click.Path(path_type=Path)
 
@@ -285,7 +288,7 @@ def verify(root: Path | None, as_json: bool) -> None:
     run_maintenance("verify", root, as_json)
 
 
-def run_maintenance(name: str, root: Path | None, as_json: bool) -> None:
+def run_maintenance(name: Upkeep, root: Path | None, as_json: bool) -> None:
     """One function of store/lake_maintain.py on this workspace's lake."""
     from flywheel.maintain import maintain
     from flywheel.terminal import show as show_result

@@ -9,6 +9,7 @@
 | evaluate | evaluate (both)      | candidate and incumbent evaluation        |
 | promote  | gate -> promote      | decision, policy version                  |
 | report   | report               | page                                      |
+| maintain | maintain (3 kinds)   | newest snapshot (not part of a turn)      |
 
 A flow of the same name in `flows/` runs the stage under Prefect; `flywheel turn --plain` runs it in this process.
 Everything is reached by a workspace root and ids: no tables and no objects pass between stages.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from flywheel.config import Config, Section, load_config
 from flywheel.progress import Progress, silent
@@ -138,6 +139,19 @@ def report(root: str | Path | None, *, progress: Progress = silent) -> Result:
     return asdict(verb(workspace, config, progress=progress))
 
 
+def maintain(root: str | Path | None, *, progress: Progress = silent) -> Result:
+    """The lake's files are merged, cleared of leftovers, and checked."""
+    from flywheel.maintain import maintain as verb
+
+    workspace, _ = opened(root)
+    steps: tuple[Literal["compact", "vacuum", "verify"], ...] = ("compact", "vacuum", "verify")
+    done = {}
+    for number, what in enumerate(steps, 1):
+        done[what] = asdict(verb(workspace, what))
+        progress(number, len(steps), what)
+    return done
+
+
 STAGES: dict[str, Callable[..., Result]] = {
     "ingest": ingest,
     "repair": repair,
@@ -146,4 +160,5 @@ STAGES: dict[str, Callable[..., Result]] = {
     "evaluate": evaluate,
     "promote": promote,
     "report": report,
+    "maintain": maintain,
 }

@@ -8,6 +8,7 @@ models/base/   models/policy/ (the DVC artifact)   models/runs/<id>/
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,8 @@ class Workspace:
 
     @classmethod
     def find(cls, start: str | Path | None = None) -> Workspace:
-        """The given folder, or the nearest folder upwards from here that holds a flywheel.toml."""
+        """The given folder, else $FLYWHEEL_ROOT, else the nearest folder upwards that holds a flywheel.toml."""
+        start = start or os.environ.get("FLYWHEEL_ROOT")
         if start is not None:
             root = Path(start).resolve()
             if not (root / CONFIG_NAME).is_file():

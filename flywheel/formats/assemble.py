@@ -1,0 +1,141 @@
+"""Fragments to whole trajectories: parts with one key are joined, then counted, summed and hashed.
+
+`assemble` joins what readers yield; `complete` fills in what no reader has to compute, after redaction, because the
+content hash is taken over what is stored. Two fragments with one key are parts of one trajectory if their steps don't
+overlap. If they do, one is a longer or corrected record of the other and takes its place: within a source the later
+one, between sources (which have no order) the longer one.
+
+Not covered: joining across batches (the lake makes a new revision), merging growing histories into a message graph.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
+from decimal import Decimal
+from typing import Any
+
+from flywheel.formats.times import read_time, worst
+from flywheel.records import Fragment, Step, ToolCall, Trajectory, canonical_json
+
+_MOST_COST = 10**9  # what the lake's column holds
+_CUT = ("redacted", "truncated", "external")
+_LOST = ("invalid_utf8", "invalid_utf16")
+
+
+def assemble(fragments: Iterable[Fragment]) -> list[Fragment]:
+    """One fragment a key, in order of first appearance."""
+    joined: dict[str, Fragment] = {}
+    for fragment in fragments:
+        held = joined.get(fragment.key)
+        joined[fragment.key] = fragment if held is None else _join(held, fragment)
+    return list(joined.values())
+
+
+def complete(fragment: Fragment) -> Fragment:
+    """The fragment with its trajectory's counts, sums, times, flags and hashes. Idempotent."""
+    head, steps, calls = fragment.trajectory, fragment.steps, fragment.tool_calls
+    models = tuple(dict.fromkeys(step.model for step in steps if step.model)) or ((head.model,) if head.model else ())
+    flags = dict.fromkeys(head.quality_flags or ())
+    flags |= dict.fromkeys(flag for step in steps for flag in step.quality_flags or ())
+    cut = any(step.content_state in _CUT for step in steps) or any(flag in flags for flag in _LOST)
+    system = next((step.content for step in steps if step.role == "system"), None)
+    trajectory = replace(
+        head,
+        content_sha256=content_sha256(steps, calls),
+        system_prompt_sha256=None if system is None else _sha256(system),
+        tools_sha256=None if head.tools is None else _sha256(head.tools),
+        n_steps=len(steps),
+        n_llm_calls=_n_llm_calls(steps),
+        n_tool_calls=len(calls),
+        n_tool_errors=sum(call.is_error is True for call in calls),
+        model=head.model or next(iter(models), None),
+        models=models or None,
+        content_complete=head.content_complete and not cut,
+        quality_flags=tuple(flags) or None,
+        **_times(head, steps),
+        **_sums(head, steps),
+    )
+    return replace(fragment, trajectory=trajectory)
+
+
+def content_sha256(steps: Sequence[Step], calls: Sequence[ToolCall]) -> str:
+    """sha256 of the messages without ids and times: equal for the same conversation, wherever it came from."""
+    by_step: dict[int, list[Any]] = {}
+    for call in calls:
+        by_step.setdefault(call.step_ix, []).append([call.name, call.args_raw if call.args is None else call.args])
+    rows = [
+        [step.role, step.name, step.content, step.parts, step.reasoning, step.refusal, by_step.get(step.step_ix, [])]
+        for step in steps
+    ]
+    return _sha256(canonical_json(rows))
+
+
+def _join(held: Fragment, later: Fragment) -> Fragment:
+    overlap = {step.step_ix for step in held.steps} & {step.step_ix for step in later.steps}
+    other_source = held.trajectory.source_id != later.trajectory.source_id
+    if overlap and other_source and len(held.steps) > len(later.steps):
+        held, later = later, held
+    if overlap:
+        steps, calls = later.steps, later.tool_calls
+    else:
+        steps = tuple(sorted((*held.steps, *later.steps), key=lambda step: step.step_ix))
+        calls = tuple(sorted((*held.tool_calls, *later.tool_calls), key=lambda call: (call.step_ix, call.call_ix)))
+    outcomes = {outcome.outcome_id: outcome for outcome in (*held.outcomes, *later.outcomes)}
+    return Fragment(
+        key=held.key,
+        record_ix=later.record_ix if overlap else held.record_ix,
+        trajectory=_merged(held.trajectory, later.trajectory),
+        steps=steps,
+        tool_calls=calls,
+        outcomes=tuple(outcomes.values()),
+        blobs=tuple({blob.sha256: blob for blob in (*held.blobs, *later.blobs)}.values()),
+        spans=(*held.spans, *later.spans),
+    )
+
+
+def _merged(held: Trajectory, later: Trajectory) -> Trajectory:
+    """The later row, with what it doesn't know taken from the earlier."""
+    gaps = [field.name for field in fields(later) if getattr(later, field.name) is None]
+    return replace(later, **{name: getattr(held, name) for name in gaps})
+
+
+def _n_llm_calls(steps: Sequence[Step]) -> int:
+    """Answers of the model, those of one API response counted once; copied context was counted where it came from."""
+    answers = [s for s in steps if s.role == "assistant" and s.sampled is not False and not s.is_copied_context]
+    return len({step.llm_call_id or step.step_ix for step in answers})
+
+
+def _times(head: Trajectory, steps: Sequence[Step]) -> dict[str, Any]:
+    stamps = [stamp for step in steps for stamp in (step.ts, step.ts_end) if stamp is not None]
+    started = head.started_at or min(stamps, default=None)
+    ended = head.ended_at or max(stamps, default=None)
+    duration = head.duration_ms
+    if duration is None and started is not None and ended is not None and ended > started:
+        duration = (ended - started).total_seconds() * 1000
+    quality = head.time_quality
+    if quality in (None, "missing"):
+        quality = worst(read_time(step.ts_raw).quality for step in steps)
+    return {"started_at": started, "ended_at": ended, "duration_ms": duration, "time_quality": quality}
+
+
+def _sums(head: Trajectory, steps: Sequence[Step]) -> dict[str, Any]:
+    """Tokens and cost: the sum over the calls where the calls have them, else what was recorded for the whole."""
+    own = [step for step in steps if not step.is_copied_context]
+    columns = ("input_tokens", "cache_read_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
+    per_call = any(step.input_tokens is not None or step.output_tokens is not None for step in own)
+    sums: dict[str, Any] = {name: getattr(head, name) for name in columns}
+    if per_call:
+        for name in columns:
+            known = [getattr(step, name) for step in own if getattr(step, name) is not None]
+            sums[name] = sum(known) if known else None
+    recorded = sums["input_tokens"] is not None or sums["output_tokens"] is not None
+    costs = [step.cost_usd for step in own if step.cost_usd is not None]
+    if head.cost_usd is None and costs and sum(costs) < _MOST_COST:
+        sums |= {"cost_usd": sum(costs, Decimal(0)), "cost_source": "recorded"}
+    return {**sums, "usage_quality": "per_call" if per_call else "total_only" if recorded else "missing"}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,138 @@
+"""One OpenAI chat message to a step with its calls; shared by every format that stores such messages.
+
+Takes what gateways add: reasoning in five spellings, `weight` (1: train on it, 0: don't), legacy function calls, roles
+of other frameworks. What has no column goes to `extra`.
+
+Not covered: streamed deltas, media out of line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flywheel.formats.messages import ROLES, Conversation, read_content
+from flywheel.formats.parse import dumps
+from flywheel.formats.reader import as_dict, as_list, as_text, first_text
+from flywheel.formats.times import read_time
+
+_TEXTS = {"role", "name", "tool_call_id", "refusal", "id"}  # have a column if they're text
+_KNOWN = {
+    "content", "tool_calls", "function_call", "reasoning_content", "reasoning", "reasoning_details",
+    "thinking_blocks", "weight", "timestamp", "is_error",
+}  # fmt: skip
+_KNOWN_CALL = {"id", "type", "function", "index", "name", "arguments"}
+
+
+def add_message(conversation: Conversation, message: Any, **columns: Any) -> int:
+    """Append one message, pair its result or register its calls; gives its step_ix. Never raises on data.
+
+    `columns` are step columns that the message itself doesn't have (`sampled`, tokens, `llm_call_id`, ...).
+    """
+    if not isinstance(message, dict):
+        return conversation.add(
+            role="event", content_state="missing", raw=dumps(message), quality_flags=("not_a_message",), **columns
+        )
+    role, flags = _role(conversation, message)
+    content = read_content(message)
+    time = read_time(message.get("timestamp"))
+    reasoning, opaque = _reasoning(message)
+    call_id = as_text(message.get("tool_call_id"))
+    step_ix = conversation.add(
+        **{
+            "native_id": as_text(message.get("id")),
+            "role": role,
+            "role_raw": as_text(message.get("role")),
+            "name": as_text(message.get("name")),
+            "content": content.text,
+            "content_state": content.state,
+            "parts": content.parts,
+            "refusal": as_text(message.get("refusal")) or content.refusal,
+            "reasoning": reasoning,
+            "reasoning_opaque": opaque,
+            "tool_call_id": call_id,
+            "trainable": _trainable(message),
+            "ts": time.at,
+            "ts_raw": time.raw,
+            "quality_flags": flags or None,
+            "extra": _rest(message),
+            **columns,
+        }
+    )
+    if role == "tool":
+        conversation.result(step_ix, is_error=_is_error(message))
+    _add_calls(conversation, step_ix, message)
+    return step_ix
+
+
+def _role(conversation: Conversation, message: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    raw = message.get("role")
+    if isinstance(raw, str) and raw.lower() in ROLES:
+        return ROLES[raw.lower()], ()
+    # Some frameworks store a tool's message under the tool's own name.
+    if message.get("tool_call_id") or (isinstance(raw, str) and conversation.knows_tool(raw)):
+        return "tool", ("odd_role",)
+    return "event", ("odd_role",)
+
+
+def _reasoning(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """(plain text, opaque JSON) of the spellings of DeepSeek and vLLM, OpenRouter, LiteLLM."""
+    blocks = {key: message[key] for key in ("reasoning_details", "thinking_blocks") if message.get(key)}
+    plain = message.get("reasoning_content")
+    if plain is None:
+        plain = message.get("reasoning")
+    if not isinstance(plain, str):
+        if plain is not None:
+            blocks["reasoning"] = plain
+        texts = [first_text(as_dict(b), "text", "thinking", "summary") for v in blocks.values() for b in as_list(v)]
+        plain = "\n".join(text for text in texts if text) or None
+    return plain, dumps(blocks) if blocks else None
+
+
+def _trainable(message: Mapping[str, Any]) -> bool | None:
+    weight = message.get("weight")
+    return bool(weight) if weight in (0, 1) else None
+
+
+def _is_error(message: Mapping[str, Any]) -> bool | None:
+    value = message.get("is_error")
+    return value if isinstance(value, bool) else None
+
+
+def _add_calls(conversation: Conversation, step_ix: int, message: Mapping[str, Any]) -> None:
+    calls = message.get("tool_calls")
+    legacy = message.get("function_call")
+    if calls and not isinstance(calls, list):
+        conversation.flag(step_ix, "odd_tool_calls")
+    for call in as_list(calls):
+        body = as_dict(as_dict(call).get("function")) or as_dict(call)
+        conversation.call(
+            step_ix,
+            call_id=as_text(as_dict(call).get("id")),
+            name=as_text(body.get("name")),
+            kind=as_text(as_dict(call).get("type")),
+            arguments=body.get("arguments"),
+            extra={key: value for key, value in as_dict(call).items() if key not in _KNOWN_CALL},
+        )
+    if isinstance(legacy, dict):
+        conversation.call(
+            step_ix,
+            call_id=None,
+            name=as_text(legacy.get("name")),
+            kind="function",
+            arguments=legacy.get("arguments"),
+        )
+
+
+def _rest(message: Mapping[str, Any]) -> str | None:
+    """What no column took: unknown keys, and known ones of a type nobody expects."""
+    rest = {
+        key: value
+        for key, value in message.items()
+        if key not in _KNOWN and not (key in _TEXTS and (value is None or value == "" or as_text(value) is not None))
+    }
+    expected = {"tool_calls": list, "function_call": dict, "is_error": bool}
+    rest |= {k: message[k] for k, kind in expected.items() if message.get(k) and not isinstance(message[k], kind)}
+    if message.get("weight") not in (None, 0, 1):
+        rest["weight"] = message["weight"]
+    return dumps(rest) if rest else None

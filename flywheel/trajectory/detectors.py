@@ -193,12 +193,21 @@ def wrong_answer(trace: Trace) -> Iterator[Finding]:
     first = said[0] if said else None
     evidence = (first.explanation or first.correction or first.value_raw or first.name) if first else "success=false"
     final = trace.final
-    yield final.step_ix if final else None, quote(evidence), None, (first.explanation or first.name) if first else ""
+    yield final.step_ix if final else None, quote(evidence), None, _gist(first) if first else ""
 
 
 def negative(outcome: Outcome) -> bool:
-    """Does this outcome count against the run? By its polarity; without one, by a boolean that says no."""
-    return outcome.polarity == -1 or (outcome.polarity is None and outcome.value_bool is False)
+    """Does this outcome count against the run? By its polarity; else by a boolean no or a score of 0."""
+    no = outcome.value_bool is False or (outcome.value_num is not None and outcome.value_num <= 0)
+    return outcome.polarity == -1 or (outcome.polarity is None and no)
+
+
+def _gist(outcome: Outcome) -> str:
+    """What was wrong, without how much: an explanation that is a JSON object of scores gives the names that failed."""
+    parts = parse(outcome.explanation)
+    if isinstance(parts, dict) and parts and all(isinstance(v, bool | int | float) for v in parts.values()):
+        return "wrong: " + ", ".join(sorted(str(name) for name, score in parts.items() if not score))
+    return outcome.explanation or outcome.name
 
 
 # Ties at one step go to the earlier line: `answer.wrong` is the last resort, it says that but not why.

@@ -210,6 +210,14 @@ def test_evidence_quotes_the_explanation_or_the_correction() -> None:
     assert found(corrected, "answer.wrong")[0].evidence == '{"a":1}'
 
 
+def test_scores_by_part_are_told_apart_by_the_parts_that_failed() -> None:
+    scores = '{"json": true, "total": false, "date": 0.0, "n": 2}'
+    trace = plan(
+        USER, "assistant: B", success=False, outcomes=[outcome(polarity=None, value_num=0.0, explanation=scores)]
+    )
+    assert found(trace, "answer.wrong")[0].detail == "wrong: date, total"
+
+
 def test_root_cause_goes_by_owner_then_step() -> None:
     trace = plan(USER, *[call(*GET, result=ERROR)] * 3, "assistant: B-7", success=False)
     root = root_cause(detect(trace))

@@ -23,6 +23,7 @@ SAME = [
     ("Traceback (most recent call last):\n  File 'a.py', line 3\nKeyError: 'x'",
      "Traceback (most recent call last):\n  File 'b.py', line 9\nKeyError: 'yy'"),
     ("mail a@b.example to http://x.example/1", "mail c.d@e.example to https://y.example/2?q=3"),
+    ("row C-3 of v2-final", "row K-17 of x9-final"),
     ("total: expected 12.50, got 125", "total: expected 3.10,  got 31.0"),
 ]  # fmt: skip
 

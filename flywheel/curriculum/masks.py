@@ -19,8 +19,8 @@ IGNORED = -100
 Messages = Sequence[Mapping[str, Any]]
 Encode = Callable[[Messages], tuple[list[int], list[int]]]
 """Messages -> (input_ids, labels), as `trainers.tokenizer.Tokenizer.encode_chat`."""
-Decode = Callable[[Sequence[int]], str]
-"""Token ids -> text without special tokens."""
+Decode = Callable[[Sequence[int]], str | None]
+"""Token ids -> text without special tokens; None where ids can't be read back (the scripted double's are hashes)."""
 
 
 def trained_spans(labels: Sequence[int]) -> list[list[int]]:
@@ -52,6 +52,8 @@ def mask_problem(messages: Messages, input_ids: Sequence[int], labels: Sequence[
             return f"the label at {position} is {label}, the token there is {token}"
     meant = [str(m.get("content") or "") for m in messages if m["role"] == "assistant"]
     trained = [decode(span) for span in trained_spans(labels)]
-    if trained != meant:
+    if len(trained) != len(meant):
+        return f"{len(trained)} trained spans for {len(meant)} messages of the assistant"
+    if None not in trained and trained != meant:
         return f"trained text {trained!r} differs from the assistant's messages {meant!r}"
     return None

@@ -53,8 +53,8 @@ class Rates:
 
 # ASSUMED, not measured: issue C replaces them by rates from an audited set, verifier by verifier.
 SELECTING = Rates(tpr=0.98, fpr=0.02)
-# Given that the selecting verifier passed. Both may read the same expected answer, so a wrong answer that slipped past
-# the first is taken to slip past the second more often than any wrong answer would: .10 and not .02.
+# Given that the selecting verifier passed: what fools one verifier of a task is the likelier to fool the other, so a
+# wrong answer that slipped past the first is taken to slip past the second more often than any would: .10, not .02.
 INDEPENDENT = Rates(tpr=0.95, fpr=0.10)
 
 

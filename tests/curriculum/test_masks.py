@@ -49,8 +49,8 @@ def test_a_trained_first_token_teaches_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        (lambda ids, labels: labels.__setitem__(slice(None), [IGNORED] * len(labels)), "trained text []"),
-        (lambda ids, labels: labels.__setitem__(slice(None), ids), "differs from the assistant's messages"),
+        (lambda ids, labels: labels.__setitem__(slice(None), [IGNORED] * len(labels)), "0 trained spans for 2"),
+        (lambda ids, labels: labels.__setitem__(slice(None), ids), "1 trained spans for 2"),
         (lambda ids, labels: labels.__setitem__(labels.index(10 + ord("f")), IGNORED), "'our'"),
         (lambda ids, labels: labels.__setitem__(-2, 99), "the token there is"),
         (lambda ids, labels: labels.pop(), "tokens but"),
@@ -63,3 +63,9 @@ def test_wrong_labels_are_named(change: object, names: str) -> None:
     problem = mask_problem(MESSAGES, input_ids, labels, decode)
     assert problem is not None
     assert names in problem
+
+
+def test_where_ids_can_not_be_read_back_the_spans_are_counted() -> None:
+    input_ids, labels = encode(MESSAGES)
+    assert mask_problem(MESSAGES, input_ids, labels, lambda ids: None) is None
+    assert mask_problem(MESSAGES[:3], input_ids, labels, lambda ids: None) is not None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +117,13 @@ def rate_interval(passed: Counts, runs: Counts, groups: Sequence[Hashable], conf
     )
 
 
+@lru_cache(maxsize=4)
+def _resamples(clusters: int, replicates: int, seed: int) -> Floats:
+    """How often each cluster appears in each bootstrap replicate: one matrix product then does them all."""
+    draws = np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), size=replicates)
+    return draws.astype(np.float64)
+
+
 def ratio_of_sums(
     numerators: Sequence[float] | NDArray[np.int64],
     denominators: Sequence[float] | NDArray[np.int64],
@@ -135,8 +143,7 @@ def ratio_of_sums(
     bottom = cluster_sums(np.asarray(denominators, dtype=np.float64), groups)
     if bottom.sum() <= 0:
         raise ValueError("the denominators sum to 0: there is no ratio")
-    # Drawing how often each group appears, not which row stands where, makes a replicate one matrix product.
-    counts = np.random.default_rng(seed).multinomial(top.size, np.full(top.size, 1 / top.size), size=replicates)
+    counts = _resamples(int(top.size), replicates, seed)
     tops, bottoms = counts @ top, counts @ bottom
     ratios = np.divide(tops, bottoms, out=np.full(replicates, np.inf), where=bottoms > 0)
     tail = (1 - confidence) / 2

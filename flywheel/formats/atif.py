@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flywheel.formats.messages import Conversation, read_content
+from flywheel.formats.messages import CALLERS, Conversation, read_content
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import (
     Head,
@@ -62,7 +62,7 @@ class Atif:
         versions = [as_text(document.get("schema_version")) for documents in found for document in documents]
         named = [version for version in versions if version and version.startswith("ATIF")]
         confidence = (0.99 if named else 0.6) * sum(1 for documents in found if documents) / len(found)
-        return Match(confidence=confidence, version=named[0] if named else None)
+        return Match(confidence=round(confidence, 3), version=named[0] if named else None)
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
         first: str | None = None
@@ -194,9 +194,10 @@ class _Document:
             model=as_text(step.get("model_name")),
             quality_flags=None if isinstance(value, dict) and role != "event" else ("odd_role",),
             raw=None if isinstance(value, dict) else dumps(value),
-            **_columns(step),
+            **_columns(step, role),
         )
-        self._add_calls(conversation, step_ix, step)
+        if role in CALLERS:
+            self._add_calls(conversation, step_ix, step)
         for result in as_list(as_dict(step.get("observation")).get("results")):
             self._add_result(conversation, step_ix, role, as_dict(result))
 
@@ -234,7 +235,7 @@ class _Document:
         conversation.result(step_ix, caller=caller, subagent_trajectory_id=link)
 
 
-def _columns(step: Mapping[str, Any]) -> dict[str, Any]:
+def _columns(step: Mapping[str, Any], role: str) -> dict[str, Any]:
     """Tokens, cost and sampled ids of a step; what has no column, or a type nobody expects, goes to its `extra`."""
     metrics = as_dict(step.get("metrics"))
     ids, logprobs = as_list(metrics.get("completion_token_ids")), as_list(metrics.get("logprobs"))
@@ -247,6 +248,7 @@ def _columns(step: Mapping[str, Any]) -> dict[str, Any]:
     more |= {"logprobs": logprobs} if len(numbers) != len(logprobs) else {}
     rest |= {key: item for key, item in (("metrics", more), ("observation", observation)) if item}
     rest |= {key: step[key] for key, kind in _EXPECTED.items() if step.get(key) and not isinstance(step[key], kind)}
+    rest |= {"tool_calls": step["tool_calls"]} if step.get("tool_calls") and role not in CALLERS else {}
     rest |= {"llm_call_count": step["llm_call_count"]} if "llm_call_count" in step else {}
     return {
         "input_tokens": count(metrics.get("prompt_tokens")),

@@ -77,9 +77,10 @@ class Headline:
 
 
 def read_feedback(value: Any, trajectory_id: str) -> tuple[Outcome, ...]:
-    """Outcomes of a `feedback` field of any shape; nothing for null."""
+    """Outcomes of a `feedback` field of any shape; nothing for null. Of two with one id and value the later counts."""
     items = value if isinstance(value, list) else [] if value is None else [value]
-    return tuple(_outcome(item, trajectory_id, ix) for ix, item in enumerate(items))
+    outcomes = [_outcome(item, trajectory_id, ix) for ix, item in enumerate(items)]
+    return tuple({outcome.outcome_id: outcome for outcome in outcomes}.values())
 
 
 def headline(outcomes: Sequence[Outcome]) -> Headline:

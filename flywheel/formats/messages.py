@@ -31,6 +31,7 @@ ROLES: Mapping[str, str] = {
     "observation": "tool",
     "ipython": "tool",
 }
+CALLERS = ("assistant", "user")  # a simulated user may have tools of its own
 _TEXT_PARTS = {"text", "input_text", "output_text"}
 
 

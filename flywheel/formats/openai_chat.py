@@ -103,7 +103,7 @@ class OpenAIChat:
         if head.in_array and all(_is_message(value) for value in head.values):
             return Match(confidence=0.8, unit="document")
         chats = sum(1 for value in head.values if isinstance(value, dict) and _looks_like_chat(value))
-        return Match(confidence=0.8 * chats / len(head.values)) if chats else None
+        return Match(confidence=round(0.8 * chats / len(head.values), 3)) if chats else None
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
         first: str | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flywheel.formats.messages import ROLES, Conversation, read_content
+from flywheel.formats.messages import CALLERS, ROLES, Conversation, read_content
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import as_dict, as_list, as_text, first_text
 from flywheel.formats.times import read_time
@@ -55,13 +55,14 @@ def add_message(conversation: Conversation, message: Any, **columns: Any) -> int
             "ts": time.at,
             "ts_raw": time.raw,
             "quality_flags": flags or None,
-            "extra": _rest(message),
+            "extra": _rest(message, role),
             **columns,
         }
     )
     if role == "tool":
         conversation.result(step_ix, is_error=_is_error(message))
-    _add_calls(conversation, step_ix, message)
+    if role in CALLERS:
+        _add_calls(conversation, step_ix, message)
     return step_ix
 
 
@@ -69,6 +70,8 @@ def _role(conversation: Conversation, message: Mapping[str, Any]) -> tuple[str, 
     raw = message.get("role")
     if isinstance(raw, str) and raw.lower() in ROLES:
         return ROLES[raw.lower()], ()
+    if message.get("tool_calls") or message.get("function_call"):
+        return "assistant", ("odd_role",)
     # Some frameworks store a tool's message under the tool's own name.
     if message.get("tool_call_id") or (isinstance(raw, str) and conversation.knows_tool(raw)):
         return "tool", ("odd_role",)
@@ -100,10 +103,7 @@ def _is_error(message: Mapping[str, Any]) -> bool | None:
 
 
 def _add_calls(conversation: Conversation, step_ix: int, message: Mapping[str, Any]) -> None:
-    calls = message.get("tool_calls")
-    legacy = message.get("function_call")
-    if calls and not isinstance(calls, list):
-        conversation.flag(step_ix, "odd_tool_calls")
+    calls, legacy = message.get("tool_calls"), message.get("function_call")
     for call in as_list(calls):
         body = as_dict(as_dict(call).get("function")) or as_dict(call)
         conversation.call(
@@ -124,15 +124,17 @@ def _add_calls(conversation: Conversation, step_ix: int, message: Mapping[str, A
         )
 
 
-def _rest(message: Mapping[str, Any]) -> str | None:
-    """What no column took: unknown keys, and known ones of a type nobody expects."""
+def _rest(message: Mapping[str, Any], role: str) -> str | None:
+    """What no column took: unknown keys, known ones of a type nobody expects, calls of one who can't make any."""
     rest = {
         key: value
         for key, value in message.items()
         if key not in _KNOWN and not (key in _TEXTS and (value is None or value == "" or as_text(value) is not None))
     }
-    expected = {"tool_calls": list, "function_call": dict, "is_error": bool}
-    rest |= {k: message[k] for k, kind in expected.items() if message.get(k) and not isinstance(message[k], kind)}
+    for key, kind in (("tool_calls", list), ("function_call", dict), ("is_error", bool)):
+        no_caller = key != "is_error" and role not in CALLERS
+        if message.get(key) and (no_caller or not isinstance(message[key], kind)):
+            rest[key] = message[key]
     if message.get("weight") not in (None, 0, 1):
         rest["weight"] = message["weight"]
     return dumps(rest) if rest else None

@@ -143,9 +143,9 @@ def dumps(value: Any) -> str:
         return "".join(_write(value))
 
 
-def try_loads(text: str) -> Decoded | None:
-    """The value of a text that may be JSON (a tool's arguments, a string field), or None where it is not."""
-    if too_deep(text.encode("utf-8", "surrogatepass")):
+def try_loads(text: str, limit: int = MAX_DEPTH) -> Decoded | None:
+    """The value of a text that may be JSON (a tool's arguments, a string field); None where it isn't, or too deep."""
+    if too_deep(text.encode("utf-8", "surrogatepass"), limit):
         return None
     try:
         return loads(text)

@@ -42,7 +42,7 @@ class TauBench:
 
     def sniff(self, head: Head) -> Match | None:
         runs = sum(1 for value in head.values if isinstance(value, dict) and value.keys() >= _RUN)
-        return Match(confidence=0.95 * runs / len(head.values)) if runs else None
+        return Match(confidence=round(0.95 * runs / len(head.values), 3)) if runs else None
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
         first: str | None = None

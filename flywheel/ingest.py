@@ -1,0 +1,214 @@
+"""Ingest: landing objects that the lake does not know yet become one staged batch of trajectories.
+
+    flywheel ingest [PATH...] [--format NAME] [--stage-only]
+
+Each object is sniffed, read, assembled, redacted, then completed (counts and hashes of what is really stored), all
+before anything is written. What can't be read goes to `quarantine` with its byte range, a code, a sentence, redacted
+bytes and the hash of the original. Bad data never raises: an object that no reader accepts is quarantined whole.
+
+The batch is named by the hashes of its objects, so the same objects give the same batch. An object whose batch is
+staged already is not read again: judging it is `validate`'s work, and a failed one waits there under its name.
+
+Not covered: judging and publishing (`validate`), S3, batches larger than memory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from flywheel.config import Config
+from flywheel.formats.assemble import assemble, complete
+from flywheel.formats.read import encoding_of
+from flywheel.formats.reader import Source
+from flywheel.formats.sniff import Reading, open_reading, reader_named
+from flywheel.progress import Progress, silent
+from flywheel.records import Fragment, Quarantine, Reject, SourceFile, canonical_json, content_id
+from flywheel.store import artifacts
+from flywheel.store.keys import redaction_key
+from flywheel.store.lake import Lake
+from flywheel.store.landing import Excerpt, LandingBytes, excerpts, land
+from flywheel.store.objects import FolderStore, StoredObject
+from flywheel.trajectory.redact import Redactor, redact_bytes, redact_fragment
+from flywheel.workspace import Workspace
+
+__all__ = ["IngestResult", "ingest", "land"]
+
+KEPT_BYTES = 16 << 10  # of a refused record; all of it stays in the landing object
+_CUT_MARGIN = 1 << 10  # redacted with it and then dropped, so that no secret survives by being cut in two
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestResult:
+    """What was staged. `records` are the formats' own units; each is in a trajectory or in quarantine."""
+
+    batch: str | None  # None: nothing new
+    files: int
+    records: int
+    trajectories: int
+    quarantined: int
+    repaired: int  # records that were readable only after mending
+    skipped: int  # landing objects that the lake or a staged batch has already
+    bytes: int
+    seconds: float
+    formats: dict[str, int]  # files by format
+
+
+@dataclass(slots=True)
+class _Read:
+    """One landing object after reading."""
+
+    stored: StoredObject
+    source: LandingBytes
+    encoding: str
+    reading: Reading | None
+    fragments: list[Fragment] = field(default_factory=list)
+    rejects: list[Reject] = field(default_factory=list)
+    excerpts: dict[tuple[int, int], Excerpt] = field(default_factory=dict)
+
+    @property
+    def n_records(self) -> int:
+        """A source that no reader accepts counts as one record; the unread rest of a damaged one as another."""
+        return (self.reading.n_records if self.reading else 1) + (self.source.damage is not None)
+
+
+def ingest(
+    workspace: Workspace, config: Config, paths: Sequence[Path] = (), progress: Progress = silent
+) -> IngestResult:
+    """Land the given paths, then stage every landing object that is not recorded yet as one batch.
+
+    Errors: ConfigError for a path that can't be read, FormatError for an unknown `[ingest] format`, WorkspaceError
+    without a redaction key. Data itself never raises.
+    """
+    started = time.perf_counter()
+    if config.ingest.format != "auto":
+        reader_named(config.ingest.format)
+    key = redaction_key(workspace)
+    land(workspace, paths)
+    store, lake = FolderStore(workspace.landing), Lake(workspace)
+    landed = store.list()
+    known = lake.recorded_objects() | _in_staging(workspace, lake)
+    fresh = {stored.sha256: stored for stored in landed if stored.sha256 not in known}
+    total, done = sum(stored.size for stored in fresh.values()), 0
+    read: list[_Read] = []
+    for _, stored in sorted(fresh.items()):  # by content: the order must not depend on names
+        progress(done, total, stored.key)
+        read.append(_read(store, stored, config.ingest.format))
+        done += stored.size
+    progress(done, total, "bytes read")
+    tables = _rows(read, key)
+    batch = content_id("batch", sorted(fresh)) if fresh else None
+    if batch is not None:
+        lake.stage(batch, tables, objects=sorted(fresh))
+    return IngestResult(
+        batch=batch,
+        files=len(read),
+        records=sum(item.n_records for item in read),
+        trajectories=len(tables["trajectory"]),
+        quarantined=len(tables["quarantine"]),
+        repaired=sum(item.reading.n_repaired for item in read if item.reading),
+        skipped=sum(stored.sha256 in known for stored in landed),
+        bytes=total,
+        seconds=time.perf_counter() - started,
+        formats=dict(sorted(Counter(row.format for row in tables["source_file"]).items())),
+    )
+
+
+def _in_staging(workspace: Workspace, lake: Lake) -> set[str]:
+    """sha256 of the objects whose batch waits for its verdict, or failed and waits to be dealt with."""
+    folders = (workspace.staging / batch for batch in (*lake.staged(), *lake.failed()))
+    return {sha256 for folder in folders for sha256 in artifacts.load(folder).inputs["objects"]}
+
+
+def _read(store: FolderStore, stored: StoredObject, format_name: str) -> _Read:
+    source = LandingBytes(store, stored)
+    opened = open_reading(source, Source(source_id=stored.sha256, uri=stored.key), format_name)
+    encoding = encoding_of(next(iter(source()), b""))
+    if isinstance(opened, Reject):
+        item = _Read(stored, source, encoding, None, rejects=[opened])
+    else:
+        item = _Read(stored, source, encoding, opened)
+        for thing in opened.items():
+            if isinstance(thing, Reject):
+                item.rejects.append(thing)
+            else:
+                item.fragments.append(thing)
+    if item.rejects:
+        spans = [(reject.byte_offset, reject.byte_len) for reject in item.rejects]
+        item.excerpts = excerpts(source(), spans, KEPT_BYTES + _CUT_MARGIN)
+    return item
+
+
+def _rows(read: Sequence[_Read], key: bytes) -> dict[str, list[Any]]:
+    """The rows of every table, from redacted trajectories. Objects may continue each other's trajectories."""
+    tables: dict[str, list[Any]] = {
+        name: [] for name in ("source_file", "quarantine", "trajectory", "step", "tool_call", "outcome", "blob", "span")
+    }
+    losses: dict[str, Counter[str]] = {item.stored.sha256: Counter() for item in read}
+    for fragment in assemble(fragment for item in read for fragment in item.fragments):
+        redacted = redact_fragment(fragment, key)
+        whole = complete(redacted.fragment)
+        source_id = whole.trajectory.source_id
+        losses[source_id] += Counter({f"redacted {kind}": n for kind, n in redacted.counts.items()})
+        losses[source_id] += Counter(whole.trajectory.quality_flags or ())
+        tables["trajectory"].append(whole.trajectory)
+        tables["step"] += whole.steps
+        tables["tool_call"] += whole.tool_calls
+        tables["outcome"] += whole.outcomes
+        tables["blob"] += whole.blobs
+        tables["span"] += whole.spans
+    now = datetime.now(UTC)
+    for item in read:
+        refused = _quarantine(item, key)
+        tables["quarantine"] += refused
+        tables["source_file"].append(_source_file(item, key, now, len(refused), losses[item.stored.sha256]))
+    return tables
+
+
+def _quarantine(item: _Read, key: bytes) -> list[Quarantine]:
+    rows = []
+    for reject in item.rejects:
+        excerpt = item.excerpts[reject.byte_offset, reject.byte_len]
+        row = Quarantine(
+            source_id=item.stored.sha256,
+            record_ix=reject.record_ix,
+            byte_offset=reject.byte_offset,
+            byte_len=reject.byte_len,
+            code=reject.code,
+            message=reject.message,
+            original_sha256=excerpt.sha256,
+            redacted=redact_bytes(excerpt.head, item.encoding, key)[:KEPT_BYTES],
+        )
+        rows.append(row)
+    if item.source.damage is not None:
+        code, message = item.source.damage
+        rows.append(Quarantine(source_id=item.stored.sha256, byte_offset=item.source.size, code=code, message=message))
+    return rows
+
+
+def _source_file(item: _Read, key: bytes, now: datetime, n_quarantined: int, losses: Counter[str]) -> SourceFile:
+    reading = item.reading
+    return SourceFile(
+        source_id=item.stored.sha256,
+        uri=Redactor(key).text(item.stored.key),  # people put names into file names
+        sha256=item.stored.sha256,
+        bytes=item.stored.size,
+        compression=item.source.compression,
+        encoding=item.encoding,
+        format=reading.reader.name if reading else "unknown",
+        format_version=reading.match.version if reading else None,
+        format_confidence=reading.match.confidence if reading else None,
+        adapter=reading.reader.name if reading else "none",
+        adapter_version=reading.reader.version if reading else "0",
+        ingested_at=now,
+        n_records=item.n_records,
+        n_trajectories=len({fragment.key for fragment in item.fragments}),  # some may be in other objects too
+        n_quarantined=n_quarantined,
+        n_repaired=reading.n_repaired if reading else 0,
+        loss_report=canonical_json(dict(losses)) if losses else None,
+    )

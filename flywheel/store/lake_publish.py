@@ -157,16 +157,13 @@ def _append_all(reader: LakeReader, journal: Journal, parent: Snapshot | None) -
 
 def _batch_row(con: duckdb.DuckDBPyConnection, journal: Journal, manifest: artifacts.Manifest) -> pa.Table:
     rows = manifest.summary["rows"]
-    read = (
-        con.execute("SELECT sum(n_records)::BIGINT FROM staged.source_file").fetchone()
-        if "source_file" in rows
-        else None
-    )
+    sql = "SELECT sum(n_records)::BIGINT FROM staged.source_file"
+    n_records = con.sql(sql).fetchall()[0][0] if "source_file" in rows else None
     batch = Batch(
         batch_id=journal.batch_id,
         state=journal.state,
         objects=tuple(manifest.inputs["objects"]),
-        n_records=read[0] if read else None,
+        n_records=n_records,
         n_trajectories=rows.get("trajectory", 0),
         n_quarantined=rows.get("quarantine", 0),
         reason=journal.reason,
@@ -214,7 +211,10 @@ def _append(folder: Path, spec: TableSpec, con: duckdb.DuckDBPyConnection, sql: 
     first = next(batches, None)
     if first is None:
         return None
-    table = DeltaTable.create(folder, spec.schema, mode="ignore", configuration=RETENTION)
+    if DeltaTable.is_deltatable(str(folder)):
+        table = DeltaTable(folder)
+    else:
+        table = DeltaTable.create(folder, spec.schema, mode="ignore", configuration=RETENTION)
     if table.transaction_version(batch_id) is None:
         write_deltalake(
             table,
@@ -223,7 +223,7 @@ def _append(folder: Path, spec: TableSpec, con: duckdb.DuckDBPyConnection, sql: 
             writer_properties=writer_properties(spec, first.nbytes / first.num_rows),
             commit_properties=CommitProperties(app_transactions=[Transaction(app_id=batch_id, version=1)]),
         )
-    version: int = DeltaTable(folder).version()
+    version: int = table.version()
     return version
 
 

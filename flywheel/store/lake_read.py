@@ -31,17 +31,17 @@ from flywheel.store import lake_views
 from flywheel.store.artifacts import write_atomic
 from flywheel.workspace import Workspace
 
-_UNUSABLE = re.compile(r"[\[\]^|\\%\x00-\x1f]")
+_UNUSABLE = re.compile(r"[\[\]^|\\%?\x00-\x1f]")  # found by trying: delta-rs panics, or it and DuckDB lose the file
 
 
 class LakeReader:
     """The published lake of a workspace, newest snapshot or any older one. Safe beside a running publisher."""
 
     def __init__(self, workspace: Workspace, *, lease_s: float = 300.0) -> None:
-        """`lease_s`: how long to wait for another publisher. Errors: LakeError for a path delta-rs can't open."""
+        """`lease_s`: how long to wait for another publisher. Errors: LakeError for a path that can't be opened."""
         bad = _UNUSABLE.search(str(workspace.lake))
         if bad:
-            raise LakeError(f"{workspace.lake}: Delta tables can't lie under a path with {bad.group()!r}; rename it")
+            raise LakeError(f"{workspace.lake}: a lake can't lie under a path with {bad.group()!r}; rename it")
         self.workspace = workspace
         self._lease_s = lease_s
         self._files: dict[tuple[str, int], list[Path]] = {}  # a Delta version never changes, so neither does its list

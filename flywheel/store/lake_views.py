@@ -78,8 +78,7 @@ def base(table: str) -> str:
 
 def create_views(con: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, files: Files) -> None:
     """Create all views of one snapshot (None: an empty lake) in the connection's current schema."""
-    for statement in _statements(snapshot, files):
-        con.execute(statement)
+    con.execute(";\n".join(["BEGIN", *_statements(snapshot, files), "COMMIT"]))  # one commit: each costs an fsync
 
 
 def refresh(workspace: Workspace, snapshot: Snapshot, files: Files) -> None:

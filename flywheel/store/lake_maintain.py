@@ -1,0 +1,173 @@
+"""Upkeep of the lake, behind `flywheel lake compact|vacuum|verify`: none of it changes what a snapshot shows.
+
+compact   many small files of a table become few, published as a snapshot of its own; older snapshots keep their files
+vacuum    deletes what no snapshot names: files of killed writes, and drafts in staging that nobody finished in a day
+verify    every problem that can be found, one sentence each; an empty list is a healthy lake
+
+Not covered: erasure, and expiry of snapshots (every published snapshot stays readable).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from flywheel.errors import LakeError
+from flywheel.ledger import Snapshot
+from flywheel.records import content_id
+from flywheel.store import artifacts, lake_publish, lake_views
+from flywheel.store.lake import Lake
+from flywheel.store.tables import TABLES
+
+WORTH_MERGING = 4  # files; compaction itself adds one to `batch` and one to `snapshot`, so two would never end
+DRAFT_AGE_S = 86_400.0
+
+
+def compact(lake: Lake) -> Snapshot | None:
+    """Merge the small files of tables that have several; the snapshot that names the result (HEAD if none had)."""
+    with lake.lease():
+        lake_publish.roll_forward(lake)
+        head = lake.head()
+        changed = [table for table, version in _versions(head).items() if _merge(lake, table, version)]
+        if head is None or not changed:
+            return head
+        batch_id = content_id("compact", head.snapshot_id)
+        lake.stage(batch_id, {})
+        reason = f"compaction of {', '.join(changed)}"
+        return lake_publish.publish_staged(lake, batch_id, "accepted", reason, lake.turn_id, latest=True)
+
+
+def vacuum(lake: Lake) -> list[Path]:
+    """Delete the files that no snapshot can show; what was deleted."""
+    with lake.lease():
+        lake_publish.roll_forward(lake)
+        pinned: dict[str, set[int]] = {}
+        for snapshot in lake.snapshots():
+            for table, version in _versions(snapshot).items():
+                pinned.setdefault(table, set()).add(version)
+        deleted = [file for table in _tables(lake) for file in _vacuum_table(lake, table, pinned.get(table, set()))]
+        for path in [*_half_written(lake), *_old_drafts(lake)]:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            deleted.append(path)
+        return deleted
+
+
+def verify(lake: Lake) -> list[str]:
+    """Problems of the lake as sentences. Waits for a running publisher, so that its work isn't mistaken for a wreck."""
+    with lake.lease():
+        problems = [*_file_problems(lake), *_staging_problems(lake)]
+        head = lake.head() if (lake.workspace.lake / "HEAD").is_file() and not problems else None
+        return [*problems, *(_row_problems(lake, head) if head else ())]
+
+
+def _versions(snapshot: Snapshot | None) -> dict[str, int]:
+    versions: dict[str, int] = json.loads(snapshot.table_versions) if snapshot else {}
+    return versions
+
+
+def _tables(lake: Lake) -> list[str]:
+    return [table for table in TABLES if DeltaTable.is_deltatable(str(lake.workspace.lake / table))]
+
+
+def _merge(lake: Lake, table: str, version: int) -> bool:
+    """Compact one table; whether its newest version now has other files than the published one."""
+    files = lake.files(table, version)
+    if len(files) < WORTH_MERGING:
+        return False
+    sample = pq.ParquetFile(files[0]).metadata
+    row_bytes = sum(sample.row_group(ix).total_byte_size for ix in range(sample.num_row_groups)) / sample.num_rows
+    delta = DeltaTable(lake.workspace.lake / table)
+    delta.optimize.compact(writer_properties=lake_publish.writer_properties(TABLES[table], row_bytes))
+    # Compared with what is published, not with what this call did: a killed compaction left its merge unpublished.
+    return lake.files(table, delta.version()) != files
+
+
+def _vacuum_table(lake: Lake, table: str, pinned: set[int]) -> list[Path]:
+    folder = lake.workspace.lake / table
+    delta = DeltaTable(folder)
+
+    def run(dry_run: bool) -> list[str]:
+        found: list[str] = delta.vacuum(
+            retention_hours=0,
+            enforce_retention_duration=False,
+            dry_run=dry_run,
+            full=True,
+            keep_versions=sorted(pinned),
+        )
+        return found
+
+    # Asked first, because a vacuum of nothing would still commit two versions.
+    return [folder / name for name in run(dry_run=False)] if run(dry_run=True) else []
+
+
+def _half_written(lake: Lake) -> list[Path]:
+    return [*lake.workspace.lake.glob(".*.tmp"), *(lake.workspace.lake / "snapshots").glob(".*.tmp")]
+
+
+def _drafts(lake: Lake) -> list[Path]:
+    return sorted(lake.workspace.staging.glob(".*")) if lake.workspace.staging.is_dir() else []
+
+
+def _old_drafts(lake: Lake) -> list[Path]:
+    """Staging takes no lease, so only age tells a dead draft from one being written."""
+    return [path for path in _drafts(lake) if time.time() - path.stat().st_mtime > DRAFT_AGE_S]
+
+
+def _file_problems(lake: Lake) -> Iterator[str]:
+    try:
+        head, snapshots = lake.head(), lake.snapshots()
+    except LakeError as error:
+        yield str(error)
+        return
+    ids = {snapshot.snapshot_id for snapshot in snapshots}
+    seen: set[tuple[str, int]] = set()
+    for snapshot in snapshots:
+        if snapshot.parent_id and snapshot.parent_id not in ids:
+            yield f"snapshot {snapshot.snapshot_id} names a parent {snapshot.parent_id} that has no record"
+        for table, version in _versions(snapshot).items():
+            if (table, version) in seen:
+                continue
+            seen.add((table, version))
+            try:
+                missing = [file for file in lake.files(table, version) if not file.is_file()]
+            except LakeError as error:
+                yield f"snapshot {snapshot.snapshot_id}: {error}"
+                continue
+            for file in missing:
+                yield f"snapshot {snapshot.snapshot_id}: {file} of table {table} is missing; restore it from a backup"
+    if head and not lake_views.is_fresh(lake.workspace, head):
+        yield f"{lake.workspace.lake_file} doesn't show {head.snapshot_id}; `flywheel sql` or any publish rewrites it"
+
+
+def _staging_problems(lake: Lake) -> Iterator[str]:
+    journal = lake_publish.journal_file(lake.workspace)
+    if journal.is_file():
+        yield f"{journal}: a publisher was killed half-way; the next publish finishes it"
+    for path in _old_drafts(lake):
+        yield f"{path} was never finished; `flywheel lake vacuum` removes it"
+    for path in sorted(lake.workspace.staging.glob("[!.]*")) if lake.workspace.staging.is_dir() else ():
+        if not artifacts.is_finished(path):
+            yield f"{path} has no manifest, so it is no batch; remove it"
+        elif not journal.is_file() and lake.published(path.name):
+            yield f"{path} is published already; publishing it again removes it"
+
+
+def _row_problems(lake: Lake, head: Snapshot) -> Iterator[str]:
+    with lake.connect(head.snapshot_id) as con:
+        for table, spec in TABLES.items():
+            keys = ", ".join(spec.keys)
+            sql = f"SELECT {keys}, count(*) FROM {lake_views.base(table)} GROUP BY {keys} HAVING count(*) > 1"
+            doubled = con.sql(sql).fetchall()
+            if doubled:
+                yield f"table {table}: {len(doubled)} rows are doubled, the first with ({keys}) = {doubled[0][:-1]}"
+        for table in ("step_all", "tool_call_all"):
+            sql = f"SELECT count(*) FROM {table} ANTI JOIN trajectory_all USING (trajectory_id, batch_id)"
+            ((orphans,),) = con.sql(sql).fetchall()
+            if orphans:
+                yield f"{table}: {orphans} rows have no trajectory in their batch"

@@ -1,0 +1,54 @@
+"""Landing objects: whole ones only, by key, with their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from flywheel.errors import WorkspaceError
+from flywheel.store.objects import FolderStore, StoredObject
+
+
+def test_objects_come_back_by_key_in_order(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path / "landing")
+    assert store.list() == []
+    data = {"b.jsonl": b"2\n" * 100_000, "a/deep/ünïcode name.json": b"", "a.jsonl": b"1"}
+    put = [store.put(key, value) for key, value in data.items()]
+    assert store.list() == sorted(put, key=lambda stored: stored.key)
+    assert store.list()[0] == StoredObject("a.jsonl", 1, hashlib.sha256(b"1").hexdigest())
+    for key, value in data.items():
+        with store.open(key) as stream:
+            assert stream.read() == value
+
+
+def test_uploads_on_their_way_are_not_objects(tmp_path: Path) -> None:
+    for name in (".DS_Store", ".git/config", "big.jsonl.part", "x.tmp", "y.partial", "dir.tmp/z.jsonl", "ok.jsonl"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("x")
+    assert [stored.key for stored in FolderStore(tmp_path).list()] == ["ok.jsonl"]
+
+
+def test_putting_again_replaces_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    store.put("a", b"old")
+    assert store.put("a", b"new").sha256 == hashlib.sha256(b"new").hexdigest()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert store.open("a").read() == b"new"
+
+
+@pytest.mark.parametrize("key", ["", "/etc/passwd", "../up", "a/../../up", ".hidden", "a/.b", "x.tmp"])
+def test_a_key_stays_below_the_root(tmp_path: Path, key: str) -> None:
+    store = FolderStore(tmp_path / "root")
+    with pytest.raises(WorkspaceError, match="can't be a key"):
+        store.put(key, b"")
+    with pytest.raises(WorkspaceError, match="can't be a key"):
+        store.open(key)
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_missing_object_is_named(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="no object 'gone'"):
+        FolderStore(tmp_path).open("gone")

@@ -39,6 +39,7 @@ GIT_REMOTE = f"{HOME}/git"
 DVC_REMOTE = f"../{HOME}/dvc"  # DVC reads it from .dvc/
 ONLINE, HOLDOUT = "online", "holdout"
 STEPS = 6
+BESIDE_WEIGHTS = (artifacts.MANIFEST, ".*")  # of models/base; a run of no steps leaves the same out
 
 GITIGNORE = """\
 # git keeps what describes the work; DVC keeps the bytes worth keeping; the rest can be made again.
@@ -211,7 +212,8 @@ def _base(workspace: Workspace, config: Config, progress: Progress) -> str:
     from flywheel.trainers.base_model import prepare_base
     from flywheel.trainers.recipe import weights_sha256
 
-    prepare_base(config.base.model, workspace.base, progress)
+    if not workspace.base.is_dir():
+        prepare_base(config.base.model, workspace.base, progress)
     return weights_sha256(workspace.base)
 
 
@@ -219,10 +221,15 @@ def _register(workspace: Workspace, registry: Registry, weights: str) -> Version
     snapshot = champion.read(workspace, "curate")["snapshot"]
 
     def place() -> None:
-        champion.place(workspace.base, workspace.policy)
+        champion.place(workspace.base, workspace.policy, BESIDE_WEIGHTS)
         _empty_curriculum(champion.curriculum_folder(workspace), snapshot)
 
-    entry = Entry(run_id=None, decision_id=None, weights_sha256=weights, content_sha256=folder_sha256(workspace.base))
+    entry = Entry(
+        run_id=None,
+        decision_id=None,
+        weights_sha256=weights,
+        content_sha256=folder_sha256(workspace.base, BESIDE_WEIGHTS),
+    )
     return registry.release(place, ("curate", "train"), entry)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,12 @@ def with_settings(config: Config, stage: str, settings: Mapping[str, Any]) -> Co
     return config.model_copy(update={stage: type(section).model_validate({**section.model_dump(), **settings})})
 
 
-def place(source: Path, target: Path) -> None:
+def place(source: Path, target: Path, leave_out: Sequence[str] = LEFT_OUT) -> None:
     """`target` becomes a copy of the folder `source`. Interrupted, it is the old one, the new one, or absent."""
     part = target.with_name(f".{target.name}.part")
+    part.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(part, ignore_errors=True)
-    shutil.copytree(source, part, ignore=shutil.ignore_patterns(*LEFT_OUT))
+    shutil.copytree(source, part, ignore=shutil.ignore_patterns(*leave_out))
     if target.exists():
         shutil.rmtree(target)
     part.replace(target)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +68,17 @@ class Bytes:
                 stage.dvcfile.dump_stages([stage], update_pipeline=False)
 
     def checkout(self) -> None:
-        """The outs of dvc.yaml become what dvc.lock says; an out that it doesn't name is taken away."""
+        """The outs of dvc.yaml become what dvc.lock says; an out that it doesn't name is taken away.
+
+        From the cache, and from the remote what the cache lacks: another clone may have released it.
+        """
         with self._repo("check out the champion") as repo:
             stages = [stage for stage in repo.index.stages if stage.path_in_repo == PIPELINE]
             locked = [stage for stage in stages if all(out.hash_info for out in stage.outs)]
             for out in (out for stage in stages if stage not in locked for out in stage.outs):
                 shutil.rmtree(out.fs_path, ignore_errors=True)
             if locked:
-                repo.checkout([self._address(stage.name) for stage in locked], force=True)
+                repo.pull([self._address(stage.name) for stage in locked], force=True)
 
     def push(self, targets: Sequence[str]) -> None:
         """`dvc push` of stages or .dvc files, then look whether each object is in the remote, at its full size."""
@@ -92,7 +96,13 @@ class Bytes:
 
     def download(self, artifact: str, version: str, out: Path) -> None:
         """Write that version of the artifact into `out`, from the cache or the remote."""
-        with self._repo(f"fetch {artifact}@{version}") as repo:
+        import dvc.repo
+
+        # Opened as from outside: DVC then resolves a relative remote against this folder, not against the commit's root.
+        with (
+            refused("DVC", f"fetch {artifact}@{version}"),
+            dvc.repo.Repo.open(str(self.root), subrepos=True, uninitialized=True) as repo,
+        ):
             repo.artifacts.download(artifact, version=version, out=str(out), force=True)
 
     def _address(self, target: str) -> str:
@@ -108,24 +118,28 @@ class Bytes:
             yield repo
 
 
-def folder_sha256(folder: Path) -> str:
-    """sha256 over the sorted names and contents of all files below: what the folder holds, not where it lies."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+def folder_sha256(folder: Path, leave_out: Sequence[str] = ()) -> str:
+    """sha256 over the sorted names and contents of the files below: what the folder holds, not where it lies.
+
+    `leave_out`: fnmatch patterns of file names that do not count.
+    """
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and not any(fnmatch(p.name, pat) for pat in leave_out))
     listing = [(path.relative_to(folder).as_posix(), file_sha256(path)) for path in files]
     return hashlib.sha256(canonical_json(listing).encode()).hexdigest()
 
 
 @contextmanager
 def refused(tool: str, what: str) -> Iterator[None]:
-    """What DVC, GTO or their git says no to becomes one of our sentences."""
+    """What DVC, GTO, their git or a remote's file system says no to becomes one of our sentences."""
     from dvc.exceptions import DvcException
+    from dvc_data.index import DataIndexDirError
     from gto.exceptions import GTOException
     from scmrepo.exceptions import SCMError
 
     try:
         yield
-    except (DvcException, GTOException, SCMError) as error:
-        raise RegistryError(f"{tool} could not {what}: {error}") from error
+    except (DvcException, DataIndexDirError, GTOException, SCMError, OSError) as error:
+        raise RegistryError(f"{tool} could not {what}: {' '.join(str(error).split())}") from error
 
 
 def _missing(repo: Any, targets: Sequence[str]) -> list[str]:

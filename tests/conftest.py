@@ -1,0 +1,67 @@
+"""A home of its own for every test, and one initialised workspace that tests copy: making one takes seconds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flywheel.config import Base, Config, Evaluate, Tasks, Train
+from flywheel.workspace import Workspace
+
+SCRIPTED = Config(
+    base=Base(model="scripted"),
+    tasks=Tasks(train=48, holdout=32),
+    train=Train(recipe="scripted", steps=8),
+    evaluate=Evaluate(k=4),
+)
+"""The double in place of a model: a whole turn in seconds."""
+
+
+# Read at import: `home` takes all FLYWHEEL_ variables away.
+SAMPLES = Path(os.environ.get("FLYWHEEL_SAMPLES") or Path(__file__).parents[2] / "shared" / "samples")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A fresh HOME without a git identity, and none of the variables that would reach out of the test."""
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder))
+        patch.setenv("XDG_CONFIG_HOME", str(folder / ".config"))
+        for name in [n for n in os.environ if n.startswith(("GIT_", "FLYWHEEL_", "DVC_"))]:
+            patch.delenv(name)
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        patch.setenv("DVC_SITE_CACHE_DIR", str(folder / "dvc"))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def initialised(tmp_path_factory: pytest.TempPathFactory, home: Path) -> Workspace:
+    """An initialised scripted workspace. Copy it (`workspace`), never write into it."""
+    from flywheel.init import init
+
+    folder = tmp_path_factory.mktemp("initialised") / "workspace"
+    init(folder, config=SCRIPTED)
+    return Workspace(folder)
+
+
+@pytest.fixture
+def workspace(initialised: Workspace, tmp_path: Path) -> Workspace:
+    """A copy of the initialised workspace, at another path."""
+    shutil.copytree(initialised.root, tmp_path / "workspace", symlinks=True)
+    return Workspace(tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of real trace files by others. Without it a test says so and is skipped; in CI it fails."""
+    if SAMPLES.is_dir():
+        return SAMPLES
+    message = f"NOT RUN: the sample files are not at {SAMPLES}; set FLYWHEEL_SAMPLES to their folder"
+    if os.environ.get("CI") == "true":
+        pytest.fail(message)
+    pytest.skip(message)

@@ -41,10 +41,11 @@ where t.success = false and t.format <> 'rollout'
 order by t.trajectory_id
 """
 
+# A failing trace is tried once by each variant of the prompt; `also` are further traces of the same task.
 TRIED = """
-select distinct t.task_id, json_extract_string(t.metadata, '$.policy') as policy,
-       json_extract_string(t.metadata, '$.variant') as variant
-from trajectory t where t.format = 'rollout'
+select distinct unnest(list_prepend(json_extract_string(metadata, '$.repairs'),
+                                    json_extract_string(metadata, '$.also[*]'))) as trajectory_id
+from trajectory where format = 'rollout' and json_extract_string(metadata, '$.variant') = $1
 """
 
 
@@ -65,14 +66,14 @@ class RepairResult:
 def repair(
     workspace: Workspace, config: Config, *, policy: Path | None = None, progress: Progress = silent
 ) -> RepairResult:
-    """Re-run the failing tasks not yet tried by this policy and variant. Resumes if killed; nothing new is a no-op."""
+    """Re-run the tasks of failing traces not yet tried with this prompt. Resumes if killed; nothing new is a no-op."""
     started = time.monotonic()
     tasks = load_all_tasks(workspace)
     answerer = open_policy(policy or workspace.policy, tasks)
     lake = Lake(workspace)
     failing = lake.query(FAILING)
     variant = f"{config.repair.shots}-shot"
-    tried = {r["task_id"] for r in lake.query(TRIED) if (r["policy"], r["variant"]) == (answerer.identity, variant)}
+    tried = {row["trajectory_id"] for row in lake.query(TRIED, [variant])}
     chosen, refused = choose(failing, tasks, tried)
     reasons = dict(Counter(reason for _, reason in refused))
     if not chosen:
@@ -117,9 +118,9 @@ def repair(
 
 def choose(
     failing: Sequence[Mapping[str, Any]], tasks: Mapping[str, Task], tried: set[str]
-) -> tuple[dict[str, str], list[tuple[str, str]]]:
-    """(task id -> the failing trajectory it repairs, [(trajectory id, why not)]). One trajectory a task, the first."""
-    chosen: dict[str, str] = {}
+) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
+    """(task id -> the failing trajectories it repairs, [(trajectory id, why not)])."""
+    chosen: dict[str, list[str]] = {}
     refused: list[tuple[str, str]] = []
     for row in failing:
         trajectory_id, task = row["trajectory_id"], tasks.get(row["task_id"] or "")
@@ -131,16 +132,14 @@ def choose(
             refused.append((trajectory_id, f"split_{task.split}"))
         elif row["owner"] in ("infra", "task", "user", "harness"):
             refused.append((trajectory_id, f"owner_{row['owner']}"))
-        elif task.task_id in tried:
+        elif trajectory_id in tried:
             refused.append((trajectory_id, "already_tried"))
-        elif task.task_id in chosen:
-            refused.append((trajectory_id, "same_task"))
         else:
-            chosen[task.task_id] = trajectory_id
+            chosen.setdefault(task.task_id, []).append(trajectory_id)
     return chosen, refused
 
 
-def rows(rollouts: Sequence[Rollout], repairs: Mapping[str, str]) -> dict[str, list[Any]]:
+def rows(rollouts: Sequence[Rollout], repairs: Mapping[str, Sequence[str]]) -> dict[str, list[Any]]:
     """The lake rows of judged rollouts: trajectory, step, verdict, outcome."""
     return {
         "trajectory": [_trajectory(r, repairs[r.task_id]) for r in rollouts],
@@ -150,7 +149,7 @@ def rows(rollouts: Sequence[Rollout], repairs: Mapping[str, str]) -> dict[str, l
     }
 
 
-def _trajectory(rollout: Rollout, failing: str) -> Trajectory:
+def _trajectory(rollout: Rollout, failing: Sequence[str]) -> Trajectory:
     verdict = score(rollout.verdicts)
     return Trajectory(
         trajectory_id=rollout.rollout_id,
@@ -173,7 +172,13 @@ def _trajectory(rollout: Rollout, failing: str) -> Trajectory:
         success_source="verifier",
         content_complete=True,
         metadata=canonical_json(
-            {**rollout.metadata, "policy": rollout.policy, "repairs": failing, "run_ix": rollout.run_ix}
+            {
+                **rollout.metadata,
+                "policy": rollout.policy,
+                "run_ix": rollout.run_ix,
+                "repairs": failing[0],
+                "also": list(failing[1:]),
+            }
         ),
     )
 

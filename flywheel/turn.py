@@ -19,6 +19,7 @@ from flywheel.config import Config, load_config
 from flywheel.records import content_id
 from flywheel.store import artifacts
 from flywheel.store.lake import Lake
+from flywheel.store.registry import Registry
 from flywheel.workspace import Workspace
 
 Result = dict[str, Any]
@@ -54,9 +55,14 @@ class Turn:
         return result
 
     def known(self, run: Mapping[str, Any]) -> bool:
-        """True if a finished turn has already put this run to the same question (tasks, k, gate)."""
+        """True if this run is in production already, or a finished turn has put it to the same question."""
+        if "evaluate" in self._state["results"]:
+            return False  # a restart after this was asked: what the answer was then still holds
         question = self._question(run)
-        return any(record["question"] == question for record in finished_turns(self._workspace))
+        if any(record["question"] == question for record in finished_turns(self._workspace)):
+            return True
+        production = Registry(self._workspace).current()
+        return production is not None and production.entry.weights_sha256 == run["weights_sha256"]
 
     def evaluations(self, judged: Mapping[str, Any]) -> dict[str, str]:
         """The two evaluation ids the gate compares."""

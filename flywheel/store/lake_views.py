@@ -68,6 +68,22 @@ _DERIVED: Mapping[str, str] = {
         FROM failure f LEFT JOIN cluster c USING (cluster_id)
         LEFT JOIN named n ON n.trajectory_id = f.trajectory_id AND n.step_ix = f.step_ix
         GROUP BY ALL ORDER BY n DESC, code, tool""",
+    # One row per kept curriculum row and online trace behind it, with the rollout that repaired it (if one did).
+    "lineage": """
+        WITH parent AS (
+            SELECT curriculum_id, row_id, source, task_id, cluster_id, unnest(parents) AS parent_id
+            FROM curriculum_row WHERE kept),
+        known AS (
+            SELECT p.*, t.format = 'rollout' AS repaired, t.source_id
+            FROM parent p JOIN trajectory t ON t.trajectory_id = p.parent_id)
+        SELECT v.version, r.run_id, o.curriculum_id, o.row_id, o.source, o.task_id, o.cluster_id,
+               k.parent_id AS rollout_id, o.parent_id AS trajectory_id, o.source_id, s.uri
+        FROM known o
+        LEFT JOIN known k ON k.curriculum_id = o.curriculum_id AND k.row_id = o.row_id AND k.repaired
+        LEFT JOIN source_file s ON s.source_id = o.source_id
+        LEFT JOIN run r ON r.curriculum_id = o.curriculum_id
+        LEFT JOIN policy_version v ON v.run_id = r.run_id
+        WHERE NOT o.repaired""",
 }
 
 

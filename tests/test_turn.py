@@ -1,0 +1,161 @@
+"""A whole turn with the scripted policy: the real pipeline, git, DVC and lake, without a model and without Prefect."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.turn import order
+from flywheel.config import Base, Config, Evaluate, Repair, Tasks, Train, load_config
+from flywheel.init import init
+from flywheel.stages import STAGES
+from flywheel.store.lake import Lake
+from flywheel.store.registry import Registry
+from flywheel.traffic import serve_traffic
+from flywheel.turn import finished_turns, open_turn
+from flywheel.workspace import Workspace
+
+AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+SCRIPTED = Config(
+    base=Base(model="scripted"),
+    tasks=Tasks(train=96, holdout=48),
+    repair=Repair(k=4, shots=2),
+    train=Train(recipe="scripted", steps=12, batch=8),
+    evaluate=Evaluate(k=4),
+)
+
+
+def made(folder: Path, config: Config = SCRIPTED) -> Workspace:
+    init(folder, config=config)
+    workspace = Workspace.find(folder)
+    serve_traffic(workspace, config, taskset="online", at=AT)
+    return workspace
+
+
+def turned(workspace: Workspace, stages: dict[str, Callable[..., Any]] = STAGES) -> dict[str, Any]:
+    return order(open_turn(workspace.root, stages))
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, Any]]:
+    workspace = made(tmp_path_factory.mktemp("turn") / "w")
+    return workspace, turned(workspace)
+
+
+def test_a_turn_promotes_with_evidence(first: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, result = first
+    assert result["verdict"] == "PROMOTE", result["results"]["promote"]["gate"]["reasons"]
+    assert result["version"] == "v0.2.0"
+    judged = result["results"]["evaluate"]
+    assert judged["candidate"]["low"] > judged["incumbent"]["high"]
+    production = Registry(workspace).current()
+    assert production is not None
+    assert production.version == "v0.2.0"
+    assert Path(result["page"]).stat().st_size > 10_000
+
+
+def test_rows_are_repairs_and_successes_never_the_oracle(first: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, result = first
+    sources = Lake(workspace).query(
+        "select source, count(*) as n from curriculum_row where kept and curriculum_id = $1 group by 1",
+        [result["curriculum"]],
+    )
+    by_source = {row["source"]: row["n"] for row in sources}
+    assert by_source.get("model", 0) >= 16
+    assert "expert" not in by_source
+
+
+def test_every_learnt_row_leads_back_to_a_landing_object(first: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, result = first
+    rows = Lake(workspace).query("select * from lineage where version = $1", [result["version"]])
+    kept = result["results"]["curate"]["rows"]
+    assert len({row["row_id"] for row in rows}) == kept
+    assert {Path(row["uri"]).name.split("-")[0] for row in rows} == {"online"}
+    assert all(row["rollout_id"] for row in rows if row["source"] == "model")
+
+
+def test_a_second_turn_finds_nothing_new(first: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, _ = first
+    before = Lake(workspace).head()
+    again = turned(workspace)
+    assert again["new"] is False
+    assert "nothing new" in again["why"]
+    assert Lake(workspace).head() == before
+    assert not workspace.current_turn.exists()
+
+
+def test_the_same_inputs_give_the_same_ids_elsewhere(first: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
+    workspace, result = first
+    other = made(tmp_path / "somewhere" / "else")
+    again = turned(other)
+    ids = ("turn", "curriculum", "run", "candidate", "incumbent", "decision", "version")
+    assert {i: again[i] for i in ids} == {i: result[i] for i in ids}
+    assert Lake(other).head() == Lake(workspace).head()
+
+
+def test_a_turn_resumes_after_any_stage(tmp_path: Path, first: tuple[Workspace, dict[str, Any]]) -> None:
+    """A stage that dies leaves the turn open; the next call goes on there and ends as if nothing had happened."""
+    workspace = made(tmp_path / "w")
+    calls: list[str] = []
+
+    def dying(stage: str, fuse: dict[str, bool], **arguments: Any) -> Any:
+        calls.append(stage)
+        if fuse.pop(stage, False):
+            raise KeyboardInterrupt
+        return STAGES[stage](**arguments)
+
+    fuse = dict.fromkeys(["repair", "train", "promote", "report"], True)
+    stages = {stage: partial(dying, stage, fuse) for stage in STAGES}
+    for _ in range(4):
+        with pytest.raises(KeyboardInterrupt):
+            turned(workspace, stages)
+    result = turned(workspace, stages)
+    assert [
+        calls.count(stage) for stage in ("ingest", "repair", "curate", "train", "evaluate", "promote", "report")
+    ] == [1, 2, 1, 2, 1, 2, 2]
+    assert {k: v for k, v in result.items() if k not in ("page", "seconds", "results")} == {
+        k: v for k, v in first[1].items() if k not in ("page", "seconds", "results")
+    }
+
+
+def test_too_little_evidence_is_not_promoted(tmp_path: Path) -> None:
+    """A few rows teach a little: the gate says how much more evidence it would take, and nothing moves."""
+    weak = SCRIPTED.model_copy(update={"train": Train(recipe="scripted", steps=1, batch=1), "evaluate": Evaluate(k=2)})
+    workspace = made(tmp_path / "w", weak)
+    result = turned(workspace)
+    assert result["verdict"] == "INCONCLUSIVE"
+    assert result["version"] == "v0.1.0"
+    gate = result["results"]["promote"]["gate"]
+    assert (gate["more_runs"] or 0) + (gate["more_tasks"] or 0) > 0
+    assert not result["results"]["promote"]["promoted"]
+
+
+def test_new_traffic_turns_again(first: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
+    workspace, result = first
+    copy = tmp_path / "w"
+    shutil.copytree(workspace.root, copy, symlinks=True)
+    moved = Workspace.find(copy)
+    from flywheel.tasksets import build
+
+    config = load_config(moved.config_file)
+    build(moved, config, name="online-2", split="train", n=48, seed=77)
+    served = serve_traffic(moved, config, taskset="online-2", at=AT)
+    assert served.policy != result["results"]["evaluate"]["incumbent"]["policy"]
+    again = turned(moved)
+    assert again["new"] is True
+    assert again["curriculum"] != result["curriculum"]
+
+
+def test_the_record_holds_ids_and_no_times(first: tuple[Workspace, dict[str, Any]]) -> None:
+    workspace, result = first
+    folder = workspace.turns / result["turn"]
+    record = json.loads((folder / "turn.json").read_text(encoding="utf-8"))
+    assert "seconds" not in record
+    assert finished_turns(workspace) == [record]

@@ -56,7 +56,7 @@ def loop_alternate(trace: Trace) -> Iterator[Finding]:
         pairs = [(a.key, a.seen) for a in window]
         if pairs[:-2] == pairs[2:] and pairs[0] != pairs[1]:
             both = sorted({a.name for a in window})
-            yield window[-1].step_ix, f"{_call(window[-2])} / {_call(window[-1])}", " / ".join(both), ""
+            yield window[-1].step_ix, quote(f"{_call(window[-2])} / {_call(window[-1])}"), " / ".join(both), ""
             return
 
 

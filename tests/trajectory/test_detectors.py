@@ -285,6 +285,13 @@ def test_schema_errors_name_code_and_path() -> None:
     assert list(schema_errors({"a": 1, "x": 1}, schema | {"additionalProperties": False})) == ["unexpected_param: x"]
 
 
+def test_evidence_is_short_however_long_the_call_is() -> None:
+    one, other = call("set_order", {"text": "x" * 999}), call("set_order", {"text": "y" * 999})
+    labels = detect(plan(USER, *[one, other] * 3, "assistant: " + "z" * 999, success=False))
+    assert {"loop.alternate", "answer.wrong"} <= {label.code for label in labels}
+    assert max(len(label.evidence) for label in labels) <= 200
+
+
 def test_detectors_take_an_empty_trajectory() -> None:
     assert detect(plan()) == []
     assert all(isinstance(d, Detector) for d in DETECTORS)

@@ -30,6 +30,11 @@ def common(verb: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--json", "as_json", is_flag=True, help="One JSON object as the last line of stdout.")(verb)
 
 
+champion_option = click.option(
+    "--champion", is_flag=True, help="Rebuild the champion's part, as `dvc repro` does: inputs from data/champion."
+)
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--root", type=PathArgument, help="Workspace (default: the nearest flywheel.toml).")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object as the last line of stdout.")
@@ -55,6 +60,18 @@ def run_stage(stage: str, root: Path | None, as_json: bool, **ids: Any) -> None:
 
     with TerminalProgress(stage) as progress:
         result = STAGES[stage](root, progress=progress, **ids)
+    show(result, as_json)
+
+
+def rebuild_champion(stage: str, root: Path | None, as_json: bool) -> None:
+    """One stage of dvc.yaml, as `dvc repro` calls it."""
+    from flywheel.champion import rebuild
+    from flywheel.stages import opened
+    from flywheel.terminal import TerminalProgress, show
+
+    workspace, config = opened(root)
+    with TerminalProgress(stage) as progress:
+        result = rebuild(workspace, config, stage=stage, progress=progress)
     show(result, as_json)
 
 
@@ -135,17 +152,27 @@ def repair(root: Path | None, as_json: bool) -> None:
 
 @cli.command()
 @common
-def curate(root: Path | None, as_json: bool) -> None:
+@champion_option
+def curate(root: Path | None, as_json: bool, champion: bool) -> None:
     """Turn verified evidence into a curriculum."""
-    run_stage("curate", root, as_json)
+    if champion:
+        rebuild_champion("curate", root, as_json)
+    else:
+        run_stage("curate", root, as_json)
 
 
 @cli.command()
 @common
-@click.option("--curriculum", required=True, help="Id of the curriculum to train on.")
-def train(root: Path | None, as_json: bool, curriculum: str) -> None:
+@click.option("--curriculum", help="Id of the curriculum to train on.")
+@champion_option
+def train(root: Path | None, as_json: bool, curriculum: str | None, champion: bool) -> None:
     """Train the base on a curriculum. Run it again after a crash: it resumes."""
-    run_stage("train", root, as_json, curriculum=curriculum)
+    if champion == (curriculum is not None):
+        raise click.UsageError("say either --curriculum ID or --champion")
+    if champion:
+        rebuild_champion("train", root, as_json)
+    else:
+        run_stage("train", root, as_json, curriculum=curriculum)
 
 
 @cli.command()
@@ -154,17 +181,27 @@ def train(root: Path | None, as_json: bool, curriculum: str) -> None:
 @click.option("--stage", help="Judge the policy in this stage instead, e.g. production.")
 @click.option("--taskset", help="Task set (default: as flywheel.toml says).")
 @click.option("-k", type=int, help="Runs of each task (default: as flywheel.toml says).")
+@champion_option
 def evaluate(
-    root: Path | None, as_json: bool, run_id: str | None, stage: str | None, taskset: str | None, k: int | None
+    root: Path | None,
+    as_json: bool,
+    run_id: str | None,
+    stage: str | None,
+    taskset: str | None,
+    k: int | None,
+    champion: bool,
 ) -> None:
     """Try one policy k times on every task of a held-out set."""
     from flywheel.stages import evaluate_one
     from flywheel.terminal import TerminalProgress, show
 
-    if (run_id is None) == (stage is None):
-        raise click.UsageError("say either --run ID or --stage NAME")
-    with TerminalProgress("evaluate") as progress:
-        show(evaluate_one(root, run=run_id, stage=stage, taskset=taskset, k=k, progress=progress), as_json)
+    if (run_id is not None) + (stage is not None) + champion != 1:
+        raise click.UsageError("say one of --run ID, --stage NAME and --champion")
+    if champion:
+        rebuild_champion("evaluate", root, as_json)
+    else:
+        with TerminalProgress("evaluate") as progress:
+            show(evaluate_one(root, run=run_id, stage=stage, taskset=taskset, k=k, progress=progress), as_json)
 
 
 @cli.command()

@@ -98,7 +98,7 @@ class Bytes:
         """Write that version of the artifact into `out`, from the cache or the remote."""
         import dvc.repo
 
-        # Opened as from outside: DVC then resolves a relative remote against this folder, not against the commit's root.
+        # Opened as from outside: a relative remote is then relative to this folder and not to the commit's root.
         with (
             refused("DVC", f"fetch {artifact}@{version}"),
             dvc.repo.Repo.open(str(self.root), subrepos=True, uninitialized=True) as repo,

@@ -1,6 +1,6 @@
 """Validate: staged batches are judged by expectation suites; what passes is published, what fails stays staged.
 
-    flywheel validate [BATCH] [--accept BATCH --reason WHY]
+    flywheel validate [--accept BATCH --reason WHY]
 
 One suite a table (`store/suites.py`). DuckDB does what is relational and hands Great Expectations one row of numbers;
 enumerations and the like go to it as narrow frames, never a text column. Each verdict is a `validation` row, and each

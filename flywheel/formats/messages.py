@@ -32,7 +32,7 @@ ROLES: Mapping[str, str] = {
     "ipython": "tool",
 }
 CALLERS = ("assistant", "user")  # a simulated user may have tools of its own
-_TEXT_PARTS = {"text", "input_text", "output_text"}
+_TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -75,10 +75,10 @@ def read_records(chunks: Chunks, unit: Unit) -> Iterator[Record | Reject]:
 
 def read_head(chunks: Chunks, wanted: int = 8, searched: int = 256) -> Head:
     """The first records that decode, of the first `searched`."""
-    values = [item.value for item in islice(read_records(chunks, "record"), searched) if isinstance(item, Record)]
+    found = (item.value for item in islice(read_records(chunks, "record"), searched) if isinstance(item, Record))
     first = _first(chunks).lstrip(b"\xef\xbb\xbf\xff\xfe\x00" + BLANK)[:1]
     in_array = first == b"[" and layout_of(chunks()) == "document"
-    return Head(values=tuple(values[:wanted]), in_array=in_array)
+    return Head(values=tuple(islice(found, wanted)), in_array=in_array)
 
 
 def _first(chunks: Chunks) -> bytes:

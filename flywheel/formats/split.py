@@ -20,7 +20,7 @@ Layout = Literal["empty", "lines", "document"]
 MAX_RECORD = 256 * 2**20
 _UTF8_BOM = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n\x0b\x0c"
-_STRUCTURE = re.compile(rb'["\[\]{}]')
+_STRUCTURE = re.compile(rb'[\[\]{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|"', re.DOTALL)  # a string whole, if it ends here
 _STRUCTURE_OR_LINE = re.compile(rb'["\[\]{}\n]')
 _STRING_END = re.compile(rb'["\\]')
 _STRING_END_OR_LINE = re.compile(rb'["\\\n]')
@@ -191,11 +191,11 @@ class _Scanner:
         self.at, token = _find(_STRUCTURE, self.buffer, self.at)
         if token == b'"':
             self.in_string = True
-        elif token and token in b"[{":
+        elif token in (b"[", b"{"):
             self.depth += 1
-        elif token:
+        elif token in (b"]", b"}"):
             self.depth = max(self.depth - 1, self.level)
-            self.closed = self.depth == self.level
+        self.closed = token not in (b"", b'"') and self.depth == self.level
 
     def _skip_string(self) -> None:
         if self.shielded:

@@ -14,6 +14,9 @@ import ipaddress
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+
+SHORTEST = 6  # `a@b.co`: nothing shorter can match
 
 Check = Callable[[re.Match[str]], tuple[int, int] | None]
 """From a match to the span that is to be replaced; None leaves it."""
@@ -22,31 +25,15 @@ Check = Callable[[re.Match[str]], tuple[int, int] | None]
 _L = r"(?:(?<!\w)|(?<=\\[nrt]))"
 
 _API_PREFIXES = (
-    r"sk-(?:ant-|proj-|or-v1-|lf-)?[A-Za-z0-9_-]{20,}",
-    r"pk-lf-[A-Za-z0-9-]{20,}",
-    r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}",
-    r"gh[pousr]_[A-Za-z0-9]{36,}",
-    r"github_pat_[A-Za-z0-9_]{22,}",
-    r"gl(?:pat|ptt|dt|rt)-[A-Za-z0-9_-]{20,}",
-    r"xox[abeoprs]-[A-Za-z0-9-]{10,}",
-    r"xapp-[A-Za-z0-9-]{20,}",
-    r"AIza[A-Za-z0-9_-]{35}",
-    r"ya29\.[A-Za-z0-9_-]{20,}",
-    r"GOCSPX-[A-Za-z0-9_-]{20,}",
-    r"hf_[A-Za-z0-9]{30,}",
-    r"gsk_[A-Za-z0-9]{20,}",
-    r"npm_[A-Za-z0-9]{36}",
-    r"pypi-[A-Za-z0-9_-]{16,}",
-    r"dop_v1_[a-f0-9]{64}",
-    r"dapi[a-f0-9]{32}",
-    r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",
-    r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
-    r"whsec_[A-Za-z0-9]{16,}",
-    r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{20,}",
-    r"key-[a-f0-9]{32}",
-    r"sq0(?:atp|csp)-[A-Za-z0-9_-]{20,}",
-    r"AGE-SECRET-KEY-1[A-Z0-9]{20,}",
-)
+    r"sk-(?:ant-|proj-|or-v1-|lf-)?[A-Za-z0-9_-]{20,}", r"pk-lf-[A-Za-z0-9-]{20,}",
+    r"(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}", r"gh[pousr]_[A-Za-z0-9]{36,}", r"github_pat_[A-Za-z0-9_]{22,}",
+    r"gl(?:pat|ptt|dt|rt)-[A-Za-z0-9_-]{20,}", r"xox[abeoprs]-[A-Za-z0-9-]{10,}", r"xapp-[A-Za-z0-9-]{20,}",
+    r"AIza[A-Za-z0-9_-]{35}", r"ya29\.[A-Za-z0-9_-]{20,}", r"GOCSPX-[A-Za-z0-9_-]{20,}", r"hf_[A-Za-z0-9]{30,}",
+    r"gsk_[A-Za-z0-9]{20,}", r"npm_[A-Za-z0-9]{36}", r"pypi-[A-Za-z0-9_-]{16,}", r"dop_v1_[a-f0-9]{64}",
+    r"dapi[a-f0-9]{32}", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    r"whsec_[A-Za-z0-9]{16,}", r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{20,}", r"key-[a-f0-9]{32}",
+    r"sq0(?:atp|csp)-[A-Za-z0-9_-]{20,}", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}",
+)  # fmt: skip
 _API_SIGNS = (
     "sk-", "sk_", "rk_", "pk_", "pk-lf-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "glptt-",
     "gldt-", "glrt-", "xox", "xapp-", "aiza", "ya29.", "gocspx-", "hf_", "gsk_", "npm_", "pypi-", "dop_v1_", "dapi",
@@ -84,16 +71,25 @@ class Pattern:
     shape: re.Pattern[str] | None = None
 
 
-def suspects(text: str) -> list[Pattern]:
+def suspects(text: str) -> tuple[Pattern, ...]:
     """The patterns worth trying on the text; none for most texts, at the price of one look."""
+    if len(text) < SHORTEST:
+        return ()
+    return _looked_up(text) if len(text) < 64 else _look(text)  # names, roles and states come again and again
+
+
+def _look(text: str) -> tuple[Pattern, ...]:
     lower = text.lower()
     shapes = {shape for shape in _SHAPES if shape.search(text) is not None}
-    return [
+    return tuple(
         pattern
         for pattern in PATTERNS
         if (pattern.shape is None or pattern.shape in shapes)
         and (not pattern.signs or any(sign in lower for sign in pattern.signs))
-    ]
+    )
+
+
+_looked_up = lru_cache(maxsize=4096)(_look)
 
 
 def _whole(match: re.Match[str]) -> tuple[int, int] | None:
@@ -119,16 +115,20 @@ def _email(match: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _card(match: re.Match[str]) -> tuple[int, int] | None:
-    digits = re.sub(r"\D", "", match.group())
-    doubled = (int(d) * (2 if ix % 2 else 1) for ix, d in enumerate(reversed(digits)))
-    return match.span() if _is_issued(digits) and sum(d // 10 + d % 10 for d in doubled) % 10 == 0 else None
+    """A number that a brand issues and whose Luhn sum is right; what follows it may be the security code."""
+    for end in (match.end(), match.start(1)):
+        digits = re.sub(r"\D", "", match.string[match.start() : max(end, match.start())])
+        doubled = (int(d) * (2 if ix % 2 else 1) for ix, d in enumerate(reversed(digits)))
+        if _is_issued(digits) and sum(d // 10 + d % 10 for d in doubled) % 10 == 0:
+            return match.start(), end
+    return None
 
 
 def _is_issued(digits: str) -> bool:
     """Whether the prefix and the length are those of a card brand."""
-    size, two, four = len(digits), int(digits[:2]), int(digits[:4])
+    size, two, four = len(digits), int(digits[:2] or 0), int(digits[:4] or 0)
     return (
-        (digits[0] == "4" and size in (13, 16, 19))
+        (two // 10 == 4 and size in (13, 16, 19))
         or (size == 16 and (51 <= two <= 55 or 2221 <= four <= 2720 or four == 6011 or two == 65 or two == 35))
         or (size == 15 and two in (34, 37))
         or (size == 14 and two in (30, 36, 38, 39))
@@ -247,14 +247,14 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern("IBAN", re.compile(_L + r"[A-Z]{2}\d{2}(?:[ -]?[A-Z0-9]){11,30}"), _iban, shape=_COUNTRY),
     Pattern(
         "PHONE",
-        re.compile(r"\+(?<![\w+]\+)(?=\d)([\d](?:[ .-]?\(?\d{1,4}\)?){1,7})(?!\w|-\d)"),
+        re.compile(r"\+(?<![\w+]\+)(\d(?:[ .-]?(?:\(\d{1,4}\)|\d)){5,14})(?!\w|-\d)"),
         _phone_abroad,
         signs=("+",),
     ),
     Pattern(
         "CARD",
         re.compile(
-            _D + r"(?:\d{3}(?:[ -]\d{4}){3}(?:[ -]\d{1,3})?|(?<=3)[47]\d{2}[ -]\d{6}[ -]\d{5}|\d{12,18})(?![\w-]|\.\d)"
+            _D + r"(?:\d{3}(?:[ -]\d{4}){3}([ -]\d{1,3})?|(?<=3)[47]\d{2}[ -]\d{6}[ -]\d{5}|\d{12,18})(?![\w-]|\.\d)"
         ),
         _card,
         shape=_DIGITS,

@@ -11,9 +11,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,8 +37,8 @@ class Bytes:
 
         path = self.root / ".dvc" / "config"
         if not path.is_file():
-            # DVC greets on stdout, where the command line's JSON has to be alone.
-            with refused("DVC", f"initialise {self.root}"), redirect_stdout(sys.stderr):
+            _quiet()
+            with refused("DVC", f"initialise {self.root}"):
                 dvc.repo.Repo.init(str(self.root), force=True).close()
         if not path.read_text(encoding="utf-8").strip():
             write_atomic(path, config.encode())
@@ -113,9 +112,14 @@ class Bytes:
     def _repo(self, what: str) -> Iterator[Any]:
         import dvc.repo
 
-        logging.getLogger("dvc").setLevel(logging.WARNING)  # its hints ("now run git add") are for people at a prompt
+        _quiet()
         with refused("DVC", what), dvc.repo.Repo(str(self.root)) as repo:
             yield repo
+
+
+def _quiet() -> None:
+    """No greetings and hints of DVC's ("now run git add"): it prints them on stdout, where our JSON has to be alone."""
+    logging.getLogger("dvc").setLevel(logging.WARNING)
 
 
 def folder_sha256(folder: Path, leave_out: Sequence[str] = ()) -> str:

@@ -8,7 +8,6 @@ Not covered: zstd, zip and other containers (they are read as they are, and no r
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import re
@@ -16,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from flywheel.errors import ConfigError
 from flywheel.store.artifacts import file_sha256, sync_folder
@@ -26,7 +26,9 @@ CHUNK = 1 << 20
 GZIP = b"\x1f\x8b"
 MOST_EXPANSION = 200  # text logs pack 5 to 50 times; gzip itself can do 1000
 FREE_EXPANSION = 64 << 20
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_GZIP_WINDOW = 31  # zlib's way to say: with a gzip header
+_PIECE = 1 << 12  # packed bytes at a time: what is lost with a damaged one
+_UNSAFE = re.compile(r"[^A-Za-z0-9@._-]+")  # an address in a name stays one, so that redaction sees it
 
 
 def land(workspace: Workspace, paths: Sequence[Path]) -> list[str]:
@@ -81,7 +83,7 @@ class LandingBytes:
     store: ObjectStore
     stored: StoredObject
     compression: str | None = field(default=None, init=False)
-    size: int = field(default=0, init=False)  # decompressed, as far as the last complete pass got
+    size: int = field(default=0, init=False)  # decompressed, as far as the last pass got
     damage: tuple[str, str] | None = field(default=None, init=False)  # code and sentence, once a pass met it
 
     def __post_init__(self) -> None:
@@ -89,28 +91,35 @@ class LandingBytes:
             self.compression = "gzip" if stream.read(2) == GZIP else None
 
     def __call__(self) -> Iterator[bytes]:
-        size = 0
-        limit = FREE_EXPANSION + MOST_EXPANSION * self.stored.size
+        self.size = 0
         with self.store.open(self.stored.key) as stream:
-            source = gzip.GzipFile(fileobj=stream) if self.compression else stream
-            while size <= limit:
-                try:
-                    chunk = source.read(CHUNK)
-                except (OSError, EOFError, zlib.error) as error:
-                    if not self.compression:
-                        raise
-                    self.damage = ("damaged_gzip", f"the gzip stream breaks off after {size} bytes: {error}")
-                    break
-                if not chunk:
-                    break
-                size += len(chunk)
+            for chunk in self._unpacked(stream) if self.compression else iter(lambda: stream.read(CHUNK), b""):
+                self.size += len(chunk)
                 yield chunk
-            else:
-                self.damage = (
-                    "gzip_bomb",
-                    f"{self.stored.size} bytes of gzip give more than {limit}; the rest is unread",
-                )
-        self.size = size
+
+    def _unpacked(self, stream: BinaryIO) -> Iterator[bytes]:
+        """The members of a gzip stream one after the other; stops, with `damage` set, where it can't go on."""
+        limit = FREE_EXPANSION + MOST_EXPANSION * self.stored.size
+        member, packed = zlib.decompressobj(_GZIP_WINDOW), b""
+        while packed := packed or stream.read(_PIECE):
+            if member.eof:
+                if not packed.strip(b"\0"):  # padding
+                    packed = b""
+                    continue
+                member = zlib.decompressobj(_GZIP_WINDOW)
+            try:
+                chunk = member.decompress(packed, CHUNK)
+            except zlib.error as error:
+                self.damage = ("damaged_gzip", f"the gzip stream is damaged after {self.size} bytes: {error}")
+                return
+            packed = member.unused_data if member.eof else member.unconsumed_tail
+            if chunk:
+                yield chunk
+            if self.size > limit:
+                self.damage = ("gzip_bomb", f"{self.stored.size} bytes of gzip give more than {limit}: not read on")
+                return
+        if not member.eof:
+            self.damage = ("damaged_gzip", f"the gzip stream breaks off after {self.size} bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections import Counter
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -279,23 +277,3 @@ def test_hostile_lengths_take_no_time() -> None:
         Redactor(KEY).text(text)
     Redactor(KEY).text('{"a":' * 5000)
     Redactor(KEY).text(json.dumps({"a": json.dumps({"b": json.dumps({"c": json.dumps(["d@x.com"])})})}))
-
-
-def test_the_sample_of_secrets(samples: Path) -> None:
-    text = (samples / "malformed" / "secrets_and_pii.jsonl").read_text()
-    redactor = Redactor(KEY)
-    redacted = redactor.text(text)
-    assert redactor.counts == {"AWS_KEY": 1, "EMAIL": 1, "CARD": 1, "API_KEY": 1, "PRIVATE_KEY": 1, "SSN": 1}
-    assert not any(secret in redacted for secret in ("AKIAIOSF", "jane.doe", "4111", "ghp_", "MIIE", "078-05"))
-
-
-def test_the_real_airline_runs_lose_their_addresses_and_nothing_else(samples: Path) -> None:
-    """False positives would be order numbers, payment ids, dates and amounts of 200 support conversations."""
-    runs = json.loads((samples / "tau_bench" / "gpt-4o-airline.json").read_bytes())
-    counts: Counter[str] = Counter()
-    for run in runs:
-        redactor = Redactor(KEY)
-        for message in run["traj"]:
-            redactor.text(message.get("content") or "")
-        counts += redactor.counts
-    assert set(counts) == {"EMAIL"}

@@ -118,6 +118,30 @@ def test_a_small_gain_is_inconclusive_and_the_runs_it_asks_for_would_show_it() -
     assert verdicts.count("PROMOTE") / 40 >= 0.8 - 3 * (0.8 * 0.2 / 40) ** 0.5
 
 
+def test_without_a_gain_so_far_the_plan_is_for_a_gain_of_the_margin() -> None:
+    decision = decide(report("candidate", 0.5, 5), report("incumbent", 0.5, 3), POLICY)
+    shown = next(c for c in decision.checks if c.name == "superiority")
+    assert isinstance(shown.numbers["difference"], float)
+    assert shown.numbers["difference"] < 0
+    assert shown.passed is None
+    assert "to show +5.0 points it needs about" in shown.sentence
+    assert shown.more_tasks is not None
+
+
+def test_where_a_gain_would_have_shown_already_no_more_is_asked_for() -> None:
+    groups = [f"g{t // PER_GROUP}" for t in range(4000)]
+    ours, theirs = (
+        simulated_report(name, [0.5] * 4000, groups, k=K, seed=seed)
+        for name, seed in (("candidate", 3), ("incumbent", 4))
+    )
+    decision = decide(ours, theirs, POLICY)
+    gain = next(c for c in decision.checks if c.name == "superiority").numbers["difference"]
+    assert isinstance(gain, float)
+    assert gain < 0
+    assert (decision.verdict, decision.more_tasks, decision.more_runs) == ("INCONCLUSIVE", None, None)
+    assert "no reason to expect" in " ".join(decision.reasons)
+
+
 def test_equal_counts_everywhere_are_not_promoted_and_more_of_the_same_is_not_asked_for() -> None:
     decision = decide(exactly("candidate", [4, 0] * 24), exactly("incumbent", [4, 0] * 24), POLICY)
     assert decision.verdict == "INCONCLUSIVE"
@@ -198,6 +222,19 @@ def test_evidence_that_decides_nothing_is_told() -> None:
     assert told["tokens"].numbers == {"candidate": 40 * T / 40, "incumbent": 40 * T / 8}
     assert told["chance"].numbers["flip"] == 0.0
     assert told["sign-flip"].passed is True
+
+
+def test_one_lucky_task_among_many_is_not_called_fixed() -> None:
+    decision = decide(exactly("candidate", [4] + [0] * 47), exactly("incumbent", [0] * T), POLICY)
+    assert next(c for c in decision.checks if c.name == "fixed").numbers["fixed"] == 0  # p is .014, times 48 tasks
+
+
+def test_many_levels_do_not_make_a_false_alarm_likely() -> None:
+    levels, alarms = [f"level-{t % 8}" for t in range(T)], 0
+    for seed in range(200):
+        reports = [report(name, 0.5, 2 * seed + n, levels=levels) for n, name in enumerate(("candidate", "incumbent"))]
+        alarms += any(c.passed is False for c in decide(*reports, POLICY).checks if c.name.startswith("level:"))
+    assert alarms / 200 <= POLICY.alpha + 3 * (POLICY.alpha * (1 - POLICY.alpha) / 200) ** 0.5
 
 
 def test_one_run_a_task_is_judged_and_adds_mcnemar() -> None:

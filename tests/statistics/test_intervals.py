@@ -89,6 +89,12 @@ def test_no_spread_is_not_certainty(passed: int) -> None:
     assert 0.2 < interval.high - interval.low < 0.4  # the width of 12 trials, not of 48 and not of 0
 
 
+def test_groups_that_pass_or_fail_as_a_whole_count_as_one_trial_each() -> None:
+    interval = rate_interval([4] * 20 + [0] * 28, [4] * 48, [t // 4 for t in range(48)])
+    alone = wilson(5 / 12, 12, degrees=11)
+    assert (interval.low, interval.high) == (alone.low, alone.high)
+
+
 def test_one_group_says_nothing_about_groups() -> None:
     interval = rate_interval([2, 3], [4, 4], ["a", "a"])
     assert (interval.low, interval.high) == (0.0, 1.0)

@@ -68,6 +68,23 @@ def test_no_k_is_enough_where_the_tasks_differ_too_much() -> None:
     assert plan.groups > 100
 
 
+def test_a_luckily_small_error_does_not_hide_the_noise_of_the_runs() -> None:
+    noise = np.full(48, 0.1)
+    lucky = Difference(mean=0.05, se=0.001, clusters=12, tasks=48, alpha=0.05)
+    usual = Difference(mean=0.05, se=float(np.sqrt(noise.sum())) / 48, clusters=12, tasks=48, alpha=0.05)
+    plans = [plan_more(one, noise, range(48), k=4, effect=0.05, power=0.8) for one in (lucky, usual)]
+    assert plans[0] == plans[1]
+    assert plans[0] is not None
+    assert plans[0].groups > 0
+
+
+def test_a_plan_has_groups_enough_for_a_sign_flip_to_reach_alpha() -> None:
+    alike = Difference(mean=0.5, se=1e-6, clusters=4, tasks=16, alpha=0.001)
+    plan = plan_more(alike, None, range(16), k=1, effect=0.5, power=0.8)
+    assert plan is not None
+    assert 4 + plan.groups == 10  # 2^-10 is the first power of two below .001
+
+
 def test_nothing_is_planned_without_an_effect_or_without_any_spread() -> None:
     some = Difference(mean=0.0, se=0.05, clusters=12, tasks=48, alpha=0.05)
     none = Difference(mean=0.0, se=0.0, clusters=12, tasks=48, alpha=0.05)

@@ -8,18 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from scripted import SCRIPTED
 
-from flywheel.config import Base, Config, Evaluate, Tasks, Train
 from flywheel.workspace import Workspace
-
-SCRIPTED = Config(
-    base=Base(model="scripted"),
-    tasks=Tasks(train=48, holdout=32),
-    train=Train(recipe="scripted", steps=8),
-    evaluate=Evaluate(k=4),
-)
-"""The double in place of a model: a whole turn in seconds."""
-
 
 # Read at import: `home` takes all FLYWHEEL_ variables away.
 SAMPLES = Path(os.environ.get("FLYWHEEL_SAMPLES") or Path(__file__).parents[2] / "shared" / "samples")

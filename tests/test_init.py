@@ -13,8 +13,8 @@ from typing import Any
 
 import dvc.repo
 import pytest
-from conftest import SCRIPTED
 from registry_steps import die_at, release
+from scripted import SCRIPTED
 
 from flywheel.config import load_config
 from flywheel.environment.policy import ScriptedPolicy

@@ -16,7 +16,7 @@ from typing import Any
 
 import dvc.repo
 import pytest
-from conftest import SCRIPTED
+from scripted import SCRIPTED
 
 from flywheel.config import Config, Gate
 from flywheel.errors import ArtifactError, ConfigError, RegistryError

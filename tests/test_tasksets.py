@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import SCRIPTED
+from scripted import SCRIPTED
 
 from flywheel.environment.domain import DOMAINS
 from flywheel.environment.domains.documents import Documents

@@ -1,0 +1,1 @@
+"""What numbers may be believed: rates, intervals, paired tests, power, and the gate's decision. Pure."""

@@ -6,6 +6,7 @@ A level is an alarm only: many levels are looked at, and a loss at one of them i
 
 from __future__ import annotations
 
+import json
 from math import isfinite
 
 import numpy as np
@@ -70,16 +71,26 @@ def _levels(pairs: Pairs, policy: Gate) -> list[Check]:
     adjusted = dict(zip(found, holm([d.p_below(0.0) for d in found.values()]), strict=True))
     checks = []
     for name in names:
+        title = _readable(name)
         if name not in found:
-            sentence = f"Level {name}: its tasks are all of one group, so a loss could not be told from chance."
-            checks.append(_told(f"level:{name}", None, sentence, {"groups": 1}))
+            sentence = f"Level {title}: its tasks are all of one group, so a loss could not be told from chance."
+            checks.append(_told(f"level:{title}", None, sentence, {"groups": 1}))
             continue
         alarm = adjusted[name] <= policy.alpha
         says = "ALARM, a loss at this level is shown" if alarm else "no loss is shown"
-        sentence = f"Level {name}: {measured(found[name])}: {says}."
+        sentence = f"Level {title}: {measured(found[name])}: {says}."
         numbers = {**as_numbers(found[name]), "p_adjusted": adjusted[name]}
-        checks.append(_told(f"level:{name}", not alarm, sentence, numbers))
+        checks.append(_told(f"level:{title}", not alarm, sentence, numbers))
     return checks
+
+
+def _readable(level: str) -> str:
+    """A level is the JSON of its axes: `fields 2, style terse`. Any other text stays as it is."""
+    try:
+        axes = json.loads(level)
+    except ValueError:
+        return level or "unnamed"
+    return ", ".join(f"{axis} {value}" for axis, value in axes.items()) if isinstance(axes, dict) else level
 
 
 def _fixed(pairs: Pairs, policy: Gate) -> Check:

@@ -224,6 +224,15 @@ def test_evidence_that_decides_nothing_is_told() -> None:
     assert told["sign-flip"].passed is True
 
 
+def test_a_level_given_by_its_axes_is_told_in_words() -> None:
+    levels = ['{"fields":2,"style":"terse"}'] * 24 + ["7"] * 12 + [""] * 8 + ["{odd"] * 4
+    decision = decide(report("candidate", 0.6, 1, levels=levels), report("incumbent", 0.2, 2, levels=levels), POLICY)
+    told = {c.name: c.sentence for c in decision.checks if c.name.startswith("level:")}
+    assert set(told) == {"level:fields 2, style terse", "level:7", "level:unnamed", "level:{odd"}
+    assert told["level:fields 2, style terse"].startswith("Level fields 2, style terse: difference +")
+    assert "all of one group" in told["level:{odd"]
+
+
 def test_one_lucky_task_among_many_is_not_called_fixed() -> None:
     decision = decide(exactly("candidate", [4] + [0] * 47), exactly("incumbent", [0] * T), POLICY)
     assert next(c for c in decision.checks if c.name == "fixed").numbers["fixed"] == 0  # p is .014, times 48 tasks

@@ -11,11 +11,11 @@ from flywheel.statistics.intervals import Interval
 from flywheel.workspace import Workspace
 
 
-def print_outcome(workspace: Workspace, result: dict[str, Any], seconds: float) -> None:
-    """Print the outcome of `demo` to stdout."""
+def print_outcome(workspace: Workspace, result: dict[str, Any], seconds: float, to_stderr: bool = False) -> None:
+    """Print the outcome of `demo` to stdout, or to stderr where stdout is for a program."""
     from rich.console import Console
 
-    console = Console()
+    console = Console(stderr=to_stderr)
     if not result["new"]:
         console.print(f"\nNothing to do: {result['why']}. ({seconds:.0f} s)")
         console.print("`make demo-traffic` lands new messages, answered by the policy in production, and turns again.")
@@ -29,7 +29,7 @@ def print_outcome(workspace: Workspace, result: dict[str, Any], seconds: float) 
     )
     console.print(f"\n[bold]{facts.verdict}[/bold]  {facts.sentence}", highlight=False)
     for check in facts.checks:
-        mark = {True: "passed", False: "not passed", None: "-"}[check["passed"]]
+        mark = {True: "passed", False: "not passed", None: "told"}[check["passed"] if check["decides"] else None]
         console.print(f"  {mark:<10} {check['name']}: {check['sentence']}", highlight=False, markup=False)
     stages = ", ".join(f"{stage} {took:.0f} s" for stage, took in facts.seconds.items())
     console.print(f"\nWall time {seconds / 60:.1f} min: {stages}", highlight=False)

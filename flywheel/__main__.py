@@ -1,7 +1,8 @@
 """`flywheel <verb>`: the same verbs for people, DVC and CI.
 
 Exit 0: done (also an honest non-promotion, or nothing to do: the result says so). Exit 1: refused or failed, with a
-sentence. Exit 2: wrong usage. `--json` prints exactly one JSON object as the last line of stdout; all else is stderr.
+sentence on stderr. Exit 2: wrong usage. `--json` prints exactly one JSON object as the last line of stdout: the result,
+or {"error", "boundary"} where there is none; all else is stderr.
 Imports happen inside the verbs: `flywheel --help` has to answer before a person wonders.
 """
 
@@ -9,9 +10,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from flywheel.maintain import Upkeep
 
 PathArgument = click.Path(path_type=Path)
+INGEST_SAYS = (
+    "batch", "snapshot", "files", "records", "trajectories", "quarantined", "repaired", "skipped", "bytes", "seconds",
+    "formats",
+)  # fmt: skip
 
 
 def common(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,18 +95,28 @@ def run_verb(name: str, root: Path | None, as_json: bool, **arguments: Any) -> A
 
 
 @cli.command()
-@click.argument("folder", type=PathArgument, default=Path())
+@common
+@click.argument("folder", type=PathArgument, required=False)
 @click.option("--base", help="smollm2 | scripted | a folder of weights (default: as flywheel.toml says).")
 @click.option("--git-remote", help="Where policy tags are pushed (default: a bare repository inside the workspace).")
 @click.option("--dvc-remote", help="Where weights and task sets are pushed (default: a store inside the workspace).")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object as the last line of stdout.")
-def init(folder: Path, base: str | None, git_remote: str | None, dvc_remote: str | None, as_json: bool) -> None:
+def init(
+    root: Path | None,
+    as_json: bool,
+    folder: Path | None,
+    base: str | None,
+    git_remote: str | None,
+    dvc_remote: str | None,
+) -> None:
     """Make a workspace: git, DVC, task sets, and the base policy in production."""
     from flywheel.init import init as verb
     from flywheel.terminal import TerminalProgress, show
 
+    if folder and root:
+        raise click.UsageError("say either init FOLDER or --root FOLDER")
     with TerminalProgress("init") as progress:
-        result = verb(folder, base=base, git_remote=git_remote, dvc_remote=dvc_remote, progress=progress)
+        place = folder or root or Path()
+        result = verb(place, base=base, git_remote=git_remote, dvc_remote=dvc_remote, progress=progress)
     show(result, as_json)
 
 
@@ -112,28 +127,43 @@ def init(folder: Path, base: str | None, git_remote: str | None, dvc_remote: str
 @click.option("--format", "format_", help="Use this reader for every file instead of sniffing by content.")
 def ingest(root: Path | None, as_json: bool, paths: tuple[Path, ...], stage_only: bool, format_: str | None) -> None:
     """Land trace files, stage them as a batch, judge it, publish what passes."""
+    from flywheel import stages
     from flywheel.config import Ingest
+    from flywheel.terminal import TerminalProgress, show
 
     settings = Ingest(format=format_) if format_ else None
-    if stage_only:
-        from flywheel.ingest import ingest as verb
-        from flywheel.stages import opened
-        from flywheel.terminal import TerminalProgress, show
-
-        workspace, config = opened(root, settings)
-        with TerminalProgress("ingest") as progress:
-            show(verb(workspace, config, paths=paths, progress=progress), as_json)
-    else:
-        run_stage("ingest", root, as_json, settings=settings, paths=paths)
+    verb = stages.stage_only if stage_only else stages.ingest
+    with TerminalProgress("ingest") as progress:
+        result = verb(root, settings, paths=paths, progress=progress)
+    show({name: result[name] for name in INGEST_SAYS}, as_json)
+    refuse_failed(result["judged"])
 
 
 @cli.command()
 @common
+@click.option("--batch", help="Judge this batch, also one that failed before (default: all that wait).")
 @click.option("--accept", help="Publish this failed batch all the same; recorded as forced. Needs --reason.")
 @click.option("--reason", help="Why the failed batch is accepted.")
-def validate(root: Path | None, as_json: bool, accept: str | None, reason: str | None) -> None:
+def validate(root: Path | None, as_json: bool, batch: str | None, accept: str | None, reason: str | None) -> None:
     """Judge the staged batches; publish those that pass."""
-    run_verb("validate", root, as_json, accept=accept, reason=reason)
+    from dataclasses import asdict
+
+    if reason and not accept:
+        raise click.UsageError("--reason is for --accept BATCH")
+    result = run_verb("validate", root, as_json, batch=batch, accept=accept, reason=reason)
+    refuse_failed(asdict(result)["judged"])
+
+
+def refuse_failed(judged: Sequence[Mapping[str, Any]]) -> None:
+    """Exit 1 with a sentence for each batch that failed; the result is printed already, and the others went on."""
+    failed = [verdict for verdict in judged if verdict["state"] == "failed"]
+    for verdict in failed:
+        sys.stderr.write(
+            f"flywheel: validate: {verdict['batch']} failed and stays staged: {'; '.join(verdict['failed'])}. "
+            f"See {verdict['data_docs']}, or `flywheel validate --accept {verdict['batch']} --reason WHY`\n"
+        )
+    if failed:
+        sys.exit(1)
 
 
 @cli.command()
@@ -256,7 +286,8 @@ def turn(root: Path | None, as_json: bool, plain: bool) -> None:
     from flywheel.demo import run_turn
     from flywheel.terminal import show
 
-    show(run_turn(root, plain=plain), as_json)
+    result = run_turn(root, plain=plain)
+    show(result if as_json else {name: value for name, value in result.items() if name != "results"}, as_json)
 
 
 @cli.command()
@@ -268,7 +299,7 @@ def demo(root: Path | None, as_json: bool, traces: tuple[Path, ...], traffic: bo
     from flywheel.demo import demo as verb
     from flywheel.terminal import show
 
-    result = verb(root or Path("demo"), traces=traces, traffic=traffic)
+    result = verb(root or Path("demo"), traces=traces, traffic=traffic, to_stderr=as_json)
     if as_json:
         show(result, as_json)
 
@@ -370,19 +401,24 @@ def check(root: Path | None, as_json: bool, name: str) -> None:
 
 def main() -> None:
     """Entry point: a refusal is one sentence on stderr and exit 1, never a traceback."""
-    as_json = "--json" in sys.argv
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        leave(error.exit_code, error.format_message(), "usage")
     except click.exceptions.Abort:
-        sys.exit(1)
+        sys.stderr.write("flywheel: stopped; run the same command again to go on\n")
+        leave(1, "stopped", "flywheel")
     except FlywheelError as error:
         sys.stderr.write(f"flywheel: {error.boundary}: {error}\n")
-        if as_json:
-            sys.stdout.write(json.dumps({"error": str(error), "boundary": error.boundary}) + "\n")
-        sys.exit(1)
+        leave(1, str(error), error.boundary)
+
+
+def leave(code: int, sentence: str, boundary: str) -> NoReturn:
+    """End the process; with --json the sentence is the one JSON object."""
+    if "--json" in sys.argv:
+        sys.stdout.write(json.dumps({"error": sentence, "boundary": boundary}) + "\n")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,9 @@ PREFECT_ENVIRONMENT = {
 }
 
 
-def demo(folder: Path, *, traces: Sequence[Path] = (), traffic: bool = False) -> dict[str, Any]:
+def demo(
+    folder: Path, *, traces: Sequence[Path] = (), traffic: bool = False, to_stderr: bool = False
+) -> dict[str, Any]:
     """Make the workspace if needed, land traffic, run one turn, print the outcome. Returns the turn's result."""
     started = time.monotonic()
     workspace = prepare(folder)
@@ -40,7 +42,7 @@ def demo(folder: Path, *, traces: Sequence[Path] = (), traffic: bool = False) ->
     result = run_turn(workspace.root)
     from flywheel.outcome import print_outcome
 
-    print_outcome(workspace, result, time.monotonic() - started)
+    print_outcome(workspace, result, time.monotonic() - started, to_stderr)
     return result
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from flywheel.config import Config
 from flywheel.environment.executor import LocalExecutor
+from flywheel.environment.policy import Policy
 from flywheel.environment.rollout import run_rollouts, score
 from flywheel.progress import Progress, silent
 from flywheel.records import Outcome, Rollout, Sampling, Step, Task, Trajectory, Verdict, canonical_json, content_id
@@ -31,6 +32,8 @@ from flywheel.store.lake import Lake
 from flywheel.store.tasks import load_all_tasks
 from flywheel.trainers import open_policy
 from flywheel.workspace import Workspace
+
+WORK = "work"  # answers as they come in, in the repair's folder until it is published
 
 FAILING = """
 select t.trajectory_id, t.task_id,
@@ -41,11 +44,13 @@ where t.success = false and t.format <> 'rollout'
 order by t.trajectory_id
 """
 
-# A failing trace is tried once by each variant of the prompt; `also` are further traces of the same task.
+# A failing trace is tried once by each variant of the prompt; `also` are further traces of the same task. What the turn
+# in progress has tried itself does not count: after a restart it finds the same work, sees it done, and says the same.
 TRIED = """
 select distinct unnest(list_prepend(json_extract_string(metadata, '$.repairs'),
                                     json_extract_string(metadata, '$.also[*]'))) as trajectory_id
 from trajectory where format = 'rollout' and json_extract_string(metadata, '$.variant') = $1
+and batch_id not in (select batch_id from batch where turn_id = $2)
 """
 
 
@@ -73,17 +78,13 @@ def repair(
     lake = Lake(workspace)
     failing = lake.query(FAILING)
     variant = f"{config.repair.shots}-shot"
-    tried = {row["trajectory_id"] for row in lake.query(TRIED, [variant])}
+    tried = {row["trajectory_id"] for row in lake.query(TRIED, [variant, lake.turn_id])}
     chosen, refused = choose(failing, tasks, tried)
-    reasons = dict(Counter(reason for _, reason in refused))
     if not chosen:
         return RepairResult(
             repair_id=None, failing=len(failing), tasks=0, rollouts=0, verified=0, solved=0,
-            refused=reasons, seconds=time.monotonic() - started,
+            refused=dict(Counter(reason for _, reason in refused)), seconds=time.monotonic() - started,
         )  # fmt: skip
-    sampling = Sampling(
-        temperature=config.repair.temperature, max_tokens=config.repair.max_tokens, seed=config.repair.seed
-    )
     inputs = {
         "policy": answerer.identity,
         "repair": config.repair.model_dump(),
@@ -91,29 +92,53 @@ def repair(
     }
     repair_id = content_id("repair", inputs)
     folder = workspace.repairs / repair_id
-    rollouts = run_rollouts(
+    if not (artifacts.is_finished(folder) and lake.published(repair_id)):
+        rollouts = _run(config, answerer, tasks, chosen, folder, progress)
+        # Record first, publish second, scratch last: killed anywhere in between, a restart finds the same work again.
+        _write(folder, repair_id, inputs, _summary(len(failing), chosen, rollouts, refused), refused)
+        lake.publish(repair_id, rows(rollouts, chosen))
+    shutil.rmtree(folder / WORK, ignore_errors=True)
+    summary = artifacts.load(folder).summary
+    return RepairResult(repair_id=repair_id, seconds=time.monotonic() - started, **summary)
+
+
+def _run(
+    config: Config,
+    answerer: Policy,
+    tasks: Mapping[str, Task],
+    chosen: Mapping[str, Sequence[str]],
+    folder: Path,
+    progress: Progress,
+) -> list[Rollout]:
+    """k judged rollouts of each chosen task, with examples in the prompt."""
+    settings = config.repair
+    return run_rollouts(
         answerer,
         [tasks[task_id] for task_id in sorted(chosen)],
-        k=config.repair.k,
-        sampling=sampling,
-        shots=config.repair.shots,
-        executor=LocalExecutor(folder / "work"),
+        k=settings.k,
+        sampling=Sampling(temperature=settings.temperature, max_tokens=settings.max_tokens, seed=settings.seed),
+        shots=settings.shots,
+        executor=LocalExecutor(folder / WORK),
         progress=progress,
     )
+
+
+def _summary(
+    failing: int,
+    chosen: Mapping[str, Sequence[str]],
+    rollouts: Sequence[Rollout],
+    refused: Sequence[tuple[str, str]],
+) -> dict[str, Any]:
+    """The counts of a RepairResult."""
     verified = [r for r in rollouts if all(v.score == 1.0 for v in r.verdicts)]
-    summary: dict[str, Any] = {
-        "failing": len(failing),
+    return {
+        "failing": failing,
         "tasks": len(chosen),
         "rollouts": len(rollouts),
         "verified": len(verified),
         "solved": len({r.task_id for r in verified}),
-        "refused": reasons,
+        "refused": dict(Counter(reason for _, reason in refused)),
     }
-    # Record first, publish second, scratch last: killed anywhere in between, a restart finds the same work again.
-    _write(folder, repair_id, inputs, summary, refused)
-    lake.publish(repair_id, rows(rollouts, chosen))
-    shutil.rmtree(folder / "work", ignore_errors=True)
-    return RepairResult(repair_id=repair_id, seconds=time.monotonic() - started, **summary)
 
 
 def choose(
@@ -226,4 +251,4 @@ def _write(
     lines = [json.dumps({"trajectory_id": t, "reason": reason}) for t, reason in refused]
     folder.mkdir(parents=True, exist_ok=True)
     artifacts.write_atomic(folder / "refused.jsonl", "".join(f"{line}\n" for line in lines).encode())
-    artifacts.finish(folder, "repair", repair_id, inputs, summary, exclude=("timings.json", "work"))
+    artifacts.finish(folder, "repair", repair_id, inputs, summary, exclude=("timings.json", WORK))

@@ -50,14 +50,29 @@ def ingest(
     return {**asdict(staged), **asdict(judged)}
 
 
+def stage_only(
+    root: str | Path | None, settings: Section | None = None, *, paths: Sequence[Path] = (), progress: Progress = silent
+) -> Result:
+    """The first half of `ingest`: the batch waits for `flywheel validate`."""
+    from flywheel.ingest import ingest as stage_batch
+    from flywheel.store.lake import Lake
+
+    workspace, config = opened(root, settings)
+    staged = stage_batch(workspace, config, paths=paths, progress=progress)
+    head = Lake(workspace).head()
+    return {**asdict(staged), "snapshot": head.snapshot_id if head else None, "judged": []}
+
+
 def repair(root: str | Path | None, settings: Section | None = None, *, progress: Progress = silent) -> Result:
     """Failures are labelled and clustered; failing tasks are tried again by a stronger prompt."""
     from flywheel.repair import repair as rerun
+    from flywheel.store.registry import Registry
     from flywheel.triage import triage
 
     workspace, config = opened(root, settings)
     labelled = triage(workspace, config, progress=progress)
-    return {"triage": asdict(labelled), **asdict(rerun(workspace, config, progress=progress))}
+    policy = Registry(workspace).checked_out()
+    return {"triage": asdict(labelled), **asdict(rerun(workspace, config, policy=policy, progress=progress))}
 
 
 def curate(root: str | Path | None, settings: Section | None = None, *, progress: Progress = silent) -> Result:
@@ -83,10 +98,12 @@ def evaluate(
 ) -> Result:
     """The run and the policy in production are tried on the same held-out tasks."""
     from flywheel.evaluate import evaluate as verb
+    from flywheel.store.registry import Registry
 
     workspace, config = opened(root, settings)
     candidate = verb(workspace, config, policy=workspace.runs / run / "policy", progress=progress)
-    incumbent = verb(workspace, config, policy=workspace.policy, progress=progress)
+    # Not models/policy as it lies there: after `dvc repro` with another parameter that is an experiment.
+    incumbent = verb(workspace, config, policy=Registry(workspace).checked_out(), progress=progress)
     return {"candidate": asdict(candidate), "incumbent": asdict(incumbent)}
 
 
@@ -145,7 +162,7 @@ def maintain(root: str | Path | None, *, progress: Progress = silent) -> Result:
 
     workspace, _ = opened(root)
     steps: tuple[Literal["compact", "vacuum", "verify"], ...] = ("compact", "vacuum", "verify")
-    done = {}
+    done: Result = {}
     for number, what in enumerate(steps, 1):
         done[what] = asdict(verb(workspace, what))
         progress(number, len(steps), what)

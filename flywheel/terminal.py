@@ -7,6 +7,7 @@ Where stderr is no terminal (CI, cron) a line every few seconds takes the place 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -56,13 +57,22 @@ def show(result: Any, as_json: bool) -> None:
     """Print a verb's result: one JSON line, or `name  value` lines for people."""
     values: Mapping[str, Any] = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
     if as_json:
-        sys.stdout.write(json.dumps(values, default=str) + "\n")
+        sys.stdout.write(json.dumps(_for_json(values), default=str, allow_nan=False) + "\n")
         return
     for name, value in values.items():
         if value is None or value == {} or value == [] or value == ():
             continue
         text = json.dumps(value, default=str) if isinstance(value, dict | list | tuple) else str(value)
         sys.stdout.write(f"{name:<14} {text}\n")
+
+
+def _for_json(value: Any) -> Any:
+    """What JSON has no word for becomes text: keys that are no strings, NaN and the infinities."""
+    if isinstance(value, Mapping):
+        return {str(key): _for_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def show_table(title: str, rows: list[dict[str, Any]], limit: int | None = None) -> None:

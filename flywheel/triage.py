@@ -36,13 +36,18 @@ DECISIVE = 3  # severity
 TOP = 10
 
 # Every failed trajectory ends with one of these two codes, so whoever has one has been seen with its outcome known.
+# Labels of the turn in progress ($1) do not count: killed after publishing them, it finds and says the same again.
 CANDIDATES = """
 select t.trajectory_id, t.n_steps, t.success,
        t.success is not null and exists (select 1 from failure f where f.trajectory_id = t.trajectory_id
-                                         and f.code in ('answer.wrong', 'infra')) as already
+                                         and f.code in ('answer.wrong', 'infra')
+                                         and not coalesce(f.turn_id = $1, false)) as already
 from trajectory t
 where t.format <> 'rollout' and t.success is distinct from true
 order by t.trajectory_id
+"""
+KNOWN = """
+select failure_id from failure where trajectory_id in (select unnest($1)) and not coalesce(turn_id = $2, false)
 """
 HEADS = """
 select trajectory_id, content_sha256, source_id, source_record_ix, format, n_steps, content_complete, success, task_id,
@@ -98,19 +103,14 @@ def triage(workspace: Workspace, config: Config, *, progress: Progress = silent)
     head = lake.head()
     if head is None:
         return _result(None, None, _Found(), [])
-    candidates = lake.query(CANDIDATES, snapshot=head.snapshot_id)
+    candidates = lake.query(CANDIDATES, [lake.turn_id], head.snapshot_id)
     todo = [row for row in candidates if not row["already"]]
     tasks = load_all_tasks(workspace)
     found = _Found()
     now = datetime.now(UTC)
     done = 0
     for chunk in _chunks(todo):
-        known = {
-            row["failure_id"]
-            for row in lake.query(
-                "select failure_id from failure where trajectory_id in (select unnest($1))", [chunk], head.snapshot_id
-            )
-        }
+        known = {row["failure_id"] for row in lake.query(KNOWN, [chunk, lake.turn_id], head.snapshot_id)}
         for trace in _traces(lake, chunk, head.snapshot_id):
             _label(trace, tasks, known, found, now)
         done += len(chunk)

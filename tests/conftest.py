@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from scripted import SCRIPTED
+from turns import AT, Turned, flywheel
 
+from flywheel.traffic import serve_traffic
 from flywheel.workspace import Workspace
 
 # Read at import: `home` takes all FLYWHEEL_ variables away.
@@ -45,6 +47,37 @@ def workspace(initialised: Workspace, tmp_path: Path) -> Workspace:
     """A copy of the initialised workspace, at another path."""
     shutil.copytree(initialised.root, tmp_path / "workspace", symlinks=True)
     return Workspace(tmp_path / "workspace")
+
+
+@pytest.fixture(scope="session")
+def served_once(initialised: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """A workspace whose policy has answered `online`: everything before a first turn. Copy it, never write into it."""
+    folder = tmp_path_factory.mktemp("served") / "w"
+    shutil.copytree(initialised.root, folder, symlinks=True)
+    serve_traffic(Workspace(folder), SCRIPTED, taskset="online", at=AT)
+    return Workspace(folder)
+
+
+@pytest.fixture
+def served(served_once: Workspace, tmp_path: Path) -> Workspace:
+    """The same, at another path, to turn."""
+    shutil.copytree(served_once.root, tmp_path / "w", symlinks=True)
+    return Workspace(tmp_path / "w")
+
+
+@pytest.fixture(scope="session")
+def turned_once(served_once: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Turned:
+    """A workspace after one whole turn, by the command as a person runs it. Read it; copy it to change it."""
+    folder = tmp_path_factory.mktemp("turned") / "w"
+    shutil.copytree(served_once.root, folder, symlinks=True)
+    return Turned(Workspace(folder), flywheel("turn", "--plain", "--root", folder))
+
+
+@pytest.fixture
+def turned_copy(turned_once: Turned, tmp_path: Path) -> Turned:
+    """The same, at another path, to change."""
+    shutil.copytree(turned_once.workspace.root, tmp_path / "w", symlinks=True)
+    return Turned(Workspace(tmp_path / "w"), turned_once.result)
 
 
 @pytest.fixture(scope="session")

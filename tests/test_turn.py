@@ -4,53 +4,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import SCRIPTED
+from turns import AT, IDS, Turned, made, turned
 
-from flows.turn import order
-from flywheel.config import Base, Config, Evaluate, Repair, Tasks, Train, load_config
-from flywheel.init import init
+from flywheel.config import Evaluate, Train, load_config
+from flywheel.init import config_text
 from flywheel.stages import STAGES
 from flywheel.store.lake import Lake
 from flywheel.store.registry import Registry
 from flywheel.traffic import serve_traffic
-from flywheel.turn import finished_turns, open_turn
+from flywheel.turn import finished_turns
 from flywheel.workspace import Workspace
 
-AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-SCRIPTED = Config(
-    base=Base(model="scripted"),
-    tasks=Tasks(train=96, holdout=48),
-    repair=Repair(k=4, shots=2),
-    train=Train(recipe="scripted", steps=12, batch=8),
-    evaluate=Evaluate(k=4),
-)
 
-
-def made(folder: Path, config: Config = SCRIPTED) -> Workspace:
-    init(folder, config=config)
-    workspace = Workspace.find(folder)
-    serve_traffic(workspace, config, taskset="online", at=AT)
-    return workspace
-
-
-def turned(workspace: Workspace, stages: dict[str, Callable[..., Any]] = STAGES) -> dict[str, Any]:
-    return order(open_turn(workspace.root, stages))
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, dict[str, Any]]:
-    workspace = made(tmp_path_factory.mktemp("turn") / "w")
-    return workspace, turned(workspace)
-
-
-def test_a_turn_promotes_with_evidence(first: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, result = first
+def test_a_turn_promotes_with_evidence(turned_once: Turned) -> None:
+    workspace, result = turned_once.workspace, turned_once.result
     assert result["verdict"] == "PROMOTE", result["results"]["promote"]["gate"]["reasons"]
     assert result["version"] == "v0.2.0"
     judged = result["results"]["evaluate"]
@@ -61,8 +34,8 @@ def test_a_turn_promotes_with_evidence(first: tuple[Workspace, dict[str, Any]]) 
     assert Path(result["page"]).stat().st_size > 10_000
 
 
-def test_rows_are_repairs_and_successes_never_the_oracle(first: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, result = first
+def test_rows_are_repairs_and_successes_never_the_oracle(turned_once: Turned) -> None:
+    workspace, result = turned_once.workspace, turned_once.result
     sources = Lake(workspace).query(
         "select source, count(*) as n from curriculum_row where kept and curriculum_id = $1 group by 1",
         [result["curriculum"]],
@@ -72,8 +45,8 @@ def test_rows_are_repairs_and_successes_never_the_oracle(first: tuple[Workspace,
     assert "expert" not in by_source
 
 
-def test_every_learnt_row_leads_back_to_a_landing_object(first: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, result = first
+def test_every_learnt_row_leads_back_to_a_landing_object(turned_once: Turned) -> None:
+    workspace, result = turned_once.workspace, turned_once.result
     rows = Lake(workspace).query("select * from lineage where version = $1", [result["version"]])
     kept = result["results"]["curate"]["rows"]
     assert len({row["row_id"] for row in rows}) == kept
@@ -81,8 +54,8 @@ def test_every_learnt_row_leads_back_to_a_landing_object(first: tuple[Workspace,
     assert all(row["rollout_id"] for row in rows if row["source"] == "model")
 
 
-def test_a_second_turn_finds_nothing_new(first: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, _ = first
+def test_a_second_turn_finds_nothing_new(turned_once: Turned) -> None:
+    workspace = turned_once.workspace
     before = Lake(workspace).head()
     again = turned(workspace)
     assert again["new"] is False
@@ -91,18 +64,17 @@ def test_a_second_turn_finds_nothing_new(first: tuple[Workspace, dict[str, Any]]
     assert not workspace.current_turn.exists()
 
 
-def test_the_same_inputs_give_the_same_ids_elsewhere(first: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
-    workspace, result = first
+def test_the_same_inputs_give_the_same_ids_elsewhere(turned_once: Turned, tmp_path: Path) -> None:
+    workspace, result = turned_once.workspace, turned_once.result
     other = made(tmp_path / "somewhere" / "else")
     again = turned(other)
-    ids = ("turn", "curriculum", "run", "candidate", "incumbent", "decision", "version")
-    assert {i: again[i] for i in ids} == {i: result[i] for i in ids}
+    assert {i: again[i] for i in IDS} == {i: result[i] for i in IDS}
     assert Lake(other).head() == Lake(workspace).head()
 
 
-def test_a_turn_resumes_after_any_stage(tmp_path: Path, first: tuple[Workspace, dict[str, Any]]) -> None:
+def test_a_turn_resumes_after_any_stage(served: Workspace, turned_once: Turned) -> None:
     """A stage that dies leaves the turn open; the next call goes on there and ends as if nothing had happened."""
-    workspace = made(tmp_path / "w")
+    workspace = served
     calls: list[str] = []
 
     def dying(stage: str, fuse: dict[str, bool], **arguments: Any) -> Any:
@@ -121,15 +93,15 @@ def test_a_turn_resumes_after_any_stage(tmp_path: Path, first: tuple[Workspace, 
         calls.count(stage) for stage in ("ingest", "repair", "curate", "train", "evaluate", "promote", "report")
     ] == [1, 2, 1, 2, 1, 2, 2]
     assert {k: v for k, v in result.items() if k not in ("page", "seconds", "results")} == {
-        k: v for k, v in first[1].items() if k not in ("page", "seconds", "results")
+        k: v for k, v in turned_once.result.items() if k not in ("page", "seconds", "results")
     }
 
 
-def test_too_little_evidence_is_not_promoted(tmp_path: Path) -> None:
+def test_too_little_evidence_is_not_promoted(served: Workspace) -> None:
     """A few rows teach a little: the gate says how much more evidence it would take, and nothing moves."""
     weak = SCRIPTED.model_copy(update={"train": Train(recipe="scripted", steps=1, batch=1), "evaluate": Evaluate(k=2)})
-    workspace = made(tmp_path / "w", weak)
-    result = turned(workspace)
+    served.config_file.write_text(config_text(weak), encoding="utf-8")
+    result = turned(served)
     assert result["verdict"] == "INCONCLUSIVE"
     assert result["version"] == "v0.1.0"
     gate = result["results"]["promote"]["gate"]
@@ -137,8 +109,8 @@ def test_too_little_evidence_is_not_promoted(tmp_path: Path) -> None:
     assert not result["results"]["promote"]["promoted"]
 
 
-def test_new_traffic_turns_again(first: tuple[Workspace, dict[str, Any]], tmp_path: Path) -> None:
-    workspace, result = first
+def test_new_traffic_turns_again(turned_once: Turned, tmp_path: Path) -> None:
+    workspace, result = turned_once.workspace, turned_once.result
     copy = tmp_path / "w"
     shutil.copytree(workspace.root, copy, symlinks=True)
     moved = Workspace.find(copy)
@@ -153,8 +125,8 @@ def test_new_traffic_turns_again(first: tuple[Workspace, dict[str, Any]], tmp_pa
     assert again["curriculum"] != result["curriculum"]
 
 
-def test_the_record_holds_ids_and_no_times(first: tuple[Workspace, dict[str, Any]]) -> None:
-    workspace, result = first
+def test_the_record_holds_ids_and_no_times(turned_once: Turned) -> None:
+    workspace, result = turned_once.workspace, turned_once.result
     folder = workspace.turns / result["turn"]
     record = json.loads((folder / "turn.json").read_text(encoding="utf-8"))
     assert "seconds" not in record

@@ -38,11 +38,19 @@ _FOLLOWERS = ("step", "tool_call")  # visible only through a trajectory of the s
 
 
 class Lake(LakeReader):
-    """The lake of a workspace, for those who write it too. Rows of the ledger are stamped with `turn_id`."""
+    """The lake of a workspace, for those who write it too.
+
+    Rows of the ledger are stamped with `turn_id`: the one given, else that of the turn in progress, if there is one.
+    """
 
     def __init__(self, workspace: Workspace, turn_id: str | None = None, *, lease_s: float = 300.0) -> None:
         super().__init__(workspace, lease_s=lease_s)
-        self.turn_id = turn_id
+        self._turn_id = turn_id
+
+    @property
+    def turn_id(self) -> str | None:
+        """The turn that whatever is written now belongs to."""
+        return self._turn_id or _turn_in_progress(self.workspace)
 
     def stage(
         self,
@@ -154,6 +162,15 @@ class Lake(LakeReader):
             if not artifacts.is_finished(folder):
                 raise
             shutil.rmtree(draft)  # somebody staged the same batch meanwhile: same inputs, same rows
+
+
+def _turn_in_progress(workspace: Workspace) -> str | None:
+    try:
+        journal = json.loads(workspace.current_turn.read_bytes())
+    except FileNotFoundError:
+        return None
+    turn_id: str = journal["turn_id"]
+    return turn_id
 
 
 def _write(path: Path, rows: pa.Table) -> None:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -130,11 +131,18 @@ class LakeReader:
     def query(
         self, sql: str, params: Sequence[Any] | Mapping[str, Any] | None = None, snapshot: str | None = None
     ) -> list[dict[str, Any]]:
-        """The rows of one SQL statement, each as a dictionary by column name."""
+        """The rows of one SQL statement, each as a dictionary by column name; of a name used twice, `name_1` too.
+
+        Errors: LakeError with DuckDB's sentence.
+        """
         with self.connect(snapshot) as con:
-            found = con.execute(sql, params)
-            names = [column[0] for column in found.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            try:
+                found = con.execute(sql, params)
+                names = _distinct([column[0] for column in found.description or ()])
+                return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+            except duckdb.Error as error:
+                sentence = " ".join(str(error).split("\n\nLINE ")[0].split())
+                raise LakeError(f"the query failed: {sentence}") from error
 
     def _refresh(self, head: Snapshot) -> None:
         if lake_views.is_fresh(self.workspace, head) or not os.access(self.workspace.data, os.W_OK):
@@ -144,6 +152,15 @@ class LakeReader:
                 lake_views.refresh(self.workspace, head, self.files)
         except Timeout:
             return  # whoever holds the lease is publishing, and writes the file itself when done
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names as DuckDB itself makes them distinct in a subquery: a join's second `id` is `id_1`."""
+    found: list[str] = []
+    for name in names:
+        free = (f"{name}_{n}" if n else name for n in count())
+        found.append(next(candidate for candidate in free if candidate not in found))
+    return found
 
 
 def write_snapshot(workspace: Workspace, snapshot: Snapshot) -> None:

@@ -1,6 +1,6 @@
 """Domain `documents`: a customer's message in, one strict JSON object out.
 
-Level axes: `fields` (2-4 of order_id, total, date, email, in that order), `format` (`plain`: copy it; `written`:
+Level axes: `fields` (2-4 of order_id, total, date, name, in that order), `format` (`plain`: copy it; `written`:
 thousands separators, month names), `distractors` (0 or 1 sentence about another order).
 Sides of the split share neither sentences nor ways of writing values: `train` has its own, `eval` and `sibling` have
 other sentences each, and the value formats of the held-out side. A phrasing is the family and the unit of clustering.
@@ -25,14 +25,23 @@ from flywheel.environment.domains.documents_verify import EXACT, GROUNDED, verif
 from flywheel.errors import ConfigError
 from flywheel.records import Request, Rollout, Task, Verdict, canonical_json, content_id
 
-FIELDS: Mapping[str, str] = {
-    "order_id": '"order_id": the order the customer asks about, as written but without "#"',
-    "total": '"total": what that order cost, a number with two decimals, no currency and no separators',
-    "date": '"date": the day of that order as "YYYY-MM-DD"',
-    "email": '"email": the email address of the customer',
+FIELDS: Mapping[str, str] = {  # field -> its rule; "" where the format example says it all
+    "order_id": ' The order id stands as written, without "#".',
+    "total": " The total has two decimals, no currency and no separators.",
+    "date": " The date is YYYY-MM-DD.",
+    "name": "",
 }
+SHOWN = "Order #20417 from 30 June 2023 is late, I paid $25.00 for it. Cheers, Kim Doe"
+SHOWN_GOLD = {"order_id": "20417", "total": "25.00", "date": "2023-06-30", "name": "Kim Doe"}
+"""The one example in every instruction. Without it the base model answers the customer instead (0 of 48 passed)."""
 AXES: Mapping[str, tuple[Any, ...]] = {"fields": (2, 3, 4), "format": ("plain", "written"), "distractors": (0, 1)}
 LEVELS = tuple(dict(zip(AXES, point, strict=True)) for point in product(*AXES.values()))
+MIX = (
+    *(level for level in LEVELS if not level["distractors"]),
+    {"fields": 2, "format": "plain", "distractors": 1},
+    {"fields": 3, "format": "written", "distractors": 1},
+)
+"""The levels that `sample` draws, in turn: a quarter has a distractor, which the base model can hardly do."""
 SPLITS = tuple(text.PHRASINGS)
 
 
@@ -49,7 +58,7 @@ class Documents:
         number = seed % len(phrasings)
         rng = _random("task", seed, dict(level), split)
         message, gold = _write(rng, phrasings[number], level, split)
-        messages = [_instruction(int(level["fields"])), {"role": "user", "content": message}]
+        messages = [_instruction(int(level["fields"])), _question(message)]
         family = f"{split}-{number:02d}"
         return Task(
             task_id=content_id("task", self.name, split, family, dict(level), messages, gold),
@@ -72,7 +81,7 @@ class Documents:
         tasks = []
         for ix in range(n):
             phrasing = (ix + ix // count) % count  # one further each round, so that a phrasing meets every level
-            tasks.append(self.generate((seed * 10**6 + ix) * count + phrasing, LEVELS[ix % len(LEVELS)], split))
+            tasks.append(self.generate((seed * 10**6 + ix) * count + phrasing, MIX[ix % len(MIX)], split))
         return tasks
 
     def tools(self, task: Task) -> tuple[Mapping[str, Any], ...]:
@@ -108,7 +117,7 @@ class Documents:
         return {"role": "assistant", "content": wrong[int(hashlib.sha256(task.task_id.encode()).hexdigest(), 16) % 5]}
 
     def reinstance(self, task: Task, seed: int) -> Task:
-        """The same phrasing, level and split with other ids, amounts, dates and addresses."""
+        """The same phrasing, level and split with other ids, amounts, dates and names."""
         count = len(text.PHRASINGS[task.split])
         number = int(task.family.rpartition("-")[2])
         return self.generate(seed * count + number, json.loads(task.level or "{}"), task.split)
@@ -142,28 +151,34 @@ def _stage(level: Mapping[str, Any]) -> int:
 
 def _instruction(fields: int) -> dict[str, str]:
     names = list(FIELDS)[:fields]
-    rules = "\n".join(f"- {FIELDS[name]}" for name in names)
+    rules = "".join(FIELDS[name] for name in names)
     return {
         "role": "system",
-        "content": f"Read the customer's message and reply with one JSON object and nothing else. Its keys:\n{rules}",
+        "content": f"Extract from the customer's message, as one line of JSON: {', '.join(names)}. "
+        f"Only the order that the customer asks about.{rules}\n"
+        f"Example:\nMessage: {SHOWN}\nJSON: {answer_text({name: SHOWN_GOLD[name] for name in names})}",
     }
+
+
+def _question(message: str) -> dict[str, str]:
+    return {"role": "user", "content": f"Message: {message}\nJSON:"}
 
 
 def _values(rng: Random, form: str, split: str) -> tuple[dict[str, str], dict[str, str]]:
     """One order: the values as gold has them, and as a message of that side writes them."""
     side = "train" if split == "train" else "held"
-    order = rng.choice(values.ORDERS[side])(rng)
+    order = rng.choice(values.ORDERS[side, form])(rng)
     # "written" amounts always need a separator, "plain" ones never
     cents = rng.randint(100_000, 999_999) if form == "written" else rng.randint(500, 99_999)
     total = Decimal(cents) / 100
     day = date(2024, 1, 1) + timedelta(days=rng.randrange(700))
-    email = values.write_email(rng, side)
-    gold = {"order_id": order.removeprefix("#"), "total": f"{total:.2f}", "date": day.isoformat(), "email": email}
+    name = " ".join(rng.choice(names) for names in values.NAMES[side])
+    gold = {"order_id": order.removeprefix("#"), "total": f"{total:.2f}", "date": day.isoformat(), "name": name}
     written = {
         "order": order,
         "total": rng.choice(values.MONEY[side, form])(total),
         "date": rng.choice(values.DATES[side, form])(day),
-        "email": email,
+        "name": name,
     }
     return gold, written
 
@@ -177,7 +192,7 @@ def _write(rng: Random, phrasing: str, level: Mapping[str, Any], split: str) -> 
         aside = rng.choice(text.ASIDES[split]).format(**{f"other_{name}": value for name, value in other.items()})
         sentences.insert(rng.choice((0, 1)), aside)
     if level["fields"] > 3:
-        sentences.append(rng.choice(text.CONTACTS[split]).format(**written))
+        sentences.append(rng.choice(text.SIGNATURES[split]).format(**written))
     return " ".join(sentences), {name: gold[name] for name in list(FIELDS)[: level["fields"]]}
 
 
@@ -186,4 +201,4 @@ def _example(number: int, level: Mapping[str, Any]) -> tuple[dict[str, str], dic
     rng = _random("example", number, dict(level))
     phrasing = text.PHRASINGS["train"][number * 7 % len(text.PHRASINGS["train"])]
     question, gold = _write(rng, phrasing, level, "train")
-    return {"role": "user", "content": question}, {"role": "assistant", "content": answer_text(gold)}
+    return _question(question), {"role": "assistant", "content": answer_text(gold)}

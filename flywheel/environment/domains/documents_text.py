@@ -1,7 +1,7 @@
 """The sentences of the `documents` domain: how customers write, per side of the split, as data.
 
 Every phrasing holds {order}, {total} and {date}. An aside tells of another order ({other_order}, {other_total},
-{other_date}) and always holds a word of `ASIDE_CUES`, which no phrasing and no contact sentence holds: that is how a
+{other_date}) and always holds a word of `ASIDE_CUES`, which no phrasing and no signature holds: that is how a
 reader, and the second verifier, can tell the order that is asked about from the one that is only mentioned.
 The three sides share no sentence. Not covered: how values are written (`documents_values.py`).
 """
@@ -71,10 +71,10 @@ SIBLING = (
     "We were promised delivery by now. {order}, {total}, bought on {date}.",
 )
 
-CONTACTS: Mapping[str, tuple[str, ...]] = {
-    "train": ("You can reach me at {email}.", "My email is {email}.", "Reply to {email}, please.", "Contact: {email}"),
-    "eval": ("Write back to {email}.", "I read mail at {email}.", "Best sent to {email}, thanks."),
-    "sibling": ("Answer me under {email}.", "Mail: {email}", "I use {email} for everything."),
+SIGNATURES: Mapping[str, tuple[str, ...]] = {
+    "train": ("My name is {name}.", "Regards, {name}", "Thanks, {name}", "Cheers, {name}."),
+    "eval": ("Sincerely, {name}", "Best wishes from {name}.", "I am {name}."),
+    "sibling": ("Yours, {name}", "Signed: {name}", "Greetings from {name}."),
 }
 
 ASIDE_CUES = ("earlier", "previous", "another", "different", "last time", "separate", "former", "unrelated")

@@ -1,4 +1,4 @@
-"""How order ids, amounts, dates and addresses are written in messages, per side of the split, and read back.
+"""How order ids, amounts, dates and names are written in messages, per side of the split, and read back.
 
 Two directions that share no code: `write_*` renders a known value (the generator's side), `find_*` reads every value
 of a type that stands in a text (the second verifier's side). Money is Decimal throughout.
@@ -74,31 +74,33 @@ def _letters(rng: Random, n: int) -> str:
     return "".join(rng.choices("ABCDEFGHKLMNPRSTUVWXZ", k=n))
 
 
-ORDERS: Mapping[str, tuple[Callable[[Random], str], ...]] = {
-    "train": (
+ORDERS: Mapping[tuple[str, str], tuple[Callable[[Random], str], ...]] = {
+    ("train", "plain"): (lambda r: f"#{r.randint(100000, 999999)}", lambda r: f"{r.randint(10000, 99999)}"),
+    ("train", "written"): (
         lambda r: f"ORD-{r.randint(10000, 99999)}",
-        lambda r: f"#{r.randint(100000, 999999)}",
         lambda r: f"{_letters(r, 2)}{r.randint(1000, 9999)}",
     ),
-    "held": (
+    ("held", "plain"): (
+        lambda r: f"{r.randint(1000000, 9999999)}",
+        lambda r: f"#{r.randint(10, 99)}-{r.randint(1000, 9999)}",
+    ),
+    ("held", "written"): (
         lambda r: f"{_letters(r, 3)}-{r.randint(100, 999)}-{r.randint(10, 99)}",
         lambda r: f"SO/{r.randint(10000, 99999)}",
         lambda r: f"#{r.randint(1000, 9999)}-{_letters(r, 1)}",
     ),
 }
 
-_FIRST = ("anna", "ben", "carla", "david", "elif", "fatou", "george", "hana", "ivan", "julia", "kofi", "lena", "omar")
-_LAST = ("archer", "brandt", "costa", "dumont", "eriksen", "fischer", "garcia", "hughes", "ito", "jansen", "lopez")
-DOMAINS_OF_MAIL: Mapping[str, tuple[str, ...]] = {
-    "train": ("example.com", "mail.example.org"),
-    "held": ("example.net", "post.example.edu"),
+NAMES: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "train": (
+        ("Anna", "Ben", "Carla", "David", "Fatou", "George", "Hana", "Ivan", "Julia", "Lena", "Omar", "Paul"),
+        ("Archer", "Brandt", "Costa", "Fischer", "Garcia", "Hughes", "Jansen", "Lopez", "Mason", "Novak", "Smith"),
+    ),
+    "held": (
+        ("Alice", "Bruno", "Clara", "Daniel", "Elif", "Felix", "Grace", "Hugo", "Irene", "Kofi", "Maria", "Peter"),
+        ("Adams", "Bauer", "Cohen", "Dumont", "Eriksen", "Ferrari", "Green", "Ito", "Keller", "Moreau", "Okafor"),
+    ),
 }
-
-
-def write_email(rng: Random, side: str) -> str:
-    """An address at a reserved domain (RFC 2606), so that it is nobody's."""
-    joint = rng.choice((".", "_", ""))
-    return f"{rng.choice(_FIRST)}{joint}{rng.choice(_LAST)}{rng.randint(1, 99)}@{rng.choice(DOMAINS_OF_MAIL[side])}"
 
 
 # --- Reading back: every written form of both sides --------------------------------------------------------------
@@ -114,8 +116,10 @@ _DATES = (
     re.compile(rf"\b(?P<d>\d{{1,2}})(?:st|nd|rd|th)?(?:\sof\s|[\s-]){_MONTH}[\s-](?P<y>\d{{4}})\b"),
     re.compile(rf"\b{_MONTH}\s(?P<d>\d{{1,2}})(?:st|nd|rd|th)?,?\s(?P<y>\d{{4}})\b"),
 )
-_ORDER = re.compile(r"(?<![\w/@.-])(?:[A-Z]{2,3}[-/]?\d{3,5}(?:-\d{2})?|#?\d{4,6}(?:-[A-Z])?)(?![\w/@-]|[.,]\d)")
-_EMAIL = re.compile(r"[A-Za-z0-9._]+@[a-z.]*[a-z]")
+_ORDER = re.compile(
+    r"(?<![\w/@.-])(?:[A-Z]{2,3}[-/]?\d{3,5}(?:-\d{2})?|#?\d{2}-\d{4}|#?\d{4,7}(?:-[A-Z])?)(?![\w/@-]|[.,]\d)"
+)
+_NAME = re.compile(r"\b[A-Z][a-z]+ [A-Z][a-z]+\b(?! \d)")
 
 
 def find_money(text: str) -> Iterator[Found]:
@@ -151,7 +155,7 @@ def find_orders(text: str) -> Iterator[Found]:
             yield Found(match.start(), match.end(), match[0].removeprefix("#"))
 
 
-def find_emails(text: str) -> Iterator[Found]:
-    """Email addresses as written."""
-    for match in _EMAIL.finditer(text):
+def find_names(text: str) -> Iterator[Found]:
+    """First and last name: two capitalised words side by side."""
+    for match in _NAME.finditer(text):
         yield Found(match.start(), match.end(), match[0])

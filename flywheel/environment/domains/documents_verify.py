@@ -26,7 +26,7 @@ FINDERS: Mapping[str, Callable[[str], Iterator[values.Found]]] = {
     "order_id": values.find_orders,
     "total": values.find_money,
     "date": values.find_dates,
-    "email": values.find_emails,
+    "name": values.find_names,
 }
 
 

@@ -21,6 +21,7 @@ from flywheel.environment.rollout import run_rollouts, score
 from flywheel.progress import Progress, silent
 from flywheel.records import Rollout, Sampling, content_id
 from flywheel.store import artifacts
+from flywheel.store.registry import Registry
 from flywheel.store.tasks import load_tasks
 from flywheel.trainers import open_policy
 from flywheel.workspace import Workspace
@@ -47,7 +48,7 @@ def serve_traffic(
 ) -> TrafficResult:
     """Let the production policy answer each task of the set once; one trace a request, `every` apart from `at` on."""
     tasks = load_tasks(workspace, taskset)
-    policy = open_policy(workspace.policy, tasks)
+    policy = open_policy(Registry(workspace).checked_out(), tasks)
     sampling = Sampling(temperature=config.evaluate.temperature, max_tokens=config.evaluate.max_tokens, seed=1)
     work = workspace.data / "traffic" / content_id("traffic", policy.identity, taskset)
     rollouts = run_rollouts(

@@ -58,12 +58,13 @@ def prepare(folder: Path) -> Workspace:
 
 def land(workspace: Workspace, traces: Sequence[Path], traffic: bool) -> None:
     """Traces into the landing folder: the policy's own traffic (at first, or when asked), and a person's files."""
+    from flywheel.store.tasks import taskset_names
     from flywheel.tasksets import build
     from flywheel.traffic import latest_path, serve_traffic
 
     config = load_config(workspace.config_file)
-    rounds = sorted(p.name for p in workspace.tasksets.glob("online*"))
-    taskset = rounds[-1]
+    rounds = [name for name in taskset_names(workspace) if name.startswith("online")]
+    taskset = "online" if len(rounds) == 1 else f"online-{len(rounds)}"
     if traffic and latest_path(workspace, taskset):
         taskset = f"online-{len(rounds) + 1}"
         build(

@@ -29,6 +29,7 @@ from flywheel.progress import Progress, silent
 from flywheel.records import Outcome, Rollout, Sampling, Step, Task, Trajectory, Verdict, canonical_json, content_id
 from flywheel.store import artifacts
 from flywheel.store.lake import Lake
+from flywheel.store.registry import Registry
 from flywheel.store.tasks import load_all_tasks
 from flywheel.trainers import open_policy
 from flywheel.workspace import Workspace
@@ -74,7 +75,7 @@ def repair(
     """Re-run the tasks of failing traces not yet tried with this prompt. Resumes if killed; nothing new is a no-op."""
     started = time.monotonic()
     tasks = load_all_tasks(workspace)
-    answerer = open_policy(policy or workspace.policy, tasks)
+    answerer = open_policy(policy or Registry(workspace).checked_out(), tasks)
     lake = Lake(workspace)
     failing = lake.query(FAILING)
     variant = f"{config.repair.shots}-shot"

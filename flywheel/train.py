@@ -60,13 +60,10 @@ def train(
     curriculum_id: str,
     *,
     base: Path | None = None,
-    curriculum: Path | None = None,
-    out: Path | None = None,
     progress: Progress = silent,
 ) -> TrainResult:
     """Train `base` (default: the workspace's base policy) on the curriculum by `[train]`. A finished run is a no-op.
 
-    `curriculum` is the folder where the curriculum lies, if not data/curricula/<id>; `out` gets a copy of the policy.
     Errors: TrainingError (no rows, wrong recipe for the base, loss not finite), ArtifactError (no such curriculum).
     """
     started = time.monotonic()
@@ -75,7 +72,7 @@ def train(
     recipe = settings.model_dump(exclude={"seed"})
     run_id = content_id("run", base_sha256, curriculum_id, recipe, settings.seed)
     folder = workspace.runs / run_id
-    rows = read_rows(curriculum or workspace.curricula / curriculum_id)
+    rows = read_rows(workspace.curricula / curriculum_id)
     if not artifacts.is_finished(folder):
         job = Job(
             base=source,
@@ -92,8 +89,6 @@ def train(
     _publish(workspace, manifest, rows)
     if (folder / WORK).exists():
         shutil.rmtree(folder / WORK)
-    if out is not None:
-        _copy(folder / POLICY, out)
     seconds = json.loads((folder / "timings.json").read_text(encoding="utf-8"))["seconds"]
     shown = ("steps", "loss_first", "loss_last", "weights_sha256")
     return TrainResult(
@@ -107,7 +102,9 @@ def train(
 def _fit(job: Job, curriculum_id: str, progress: Progress) -> list[StepMetric]:
     settings = job.settings
     if settings.steps == 0:
-        _copy(job.base, job.out)
+        if job.out.exists():
+            shutil.rmtree(job.out)
+        shutil.copytree(job.base, job.out, ignore=shutil.ignore_patterns(artifacts.MANIFEST, ".*"))
         return []
     if not job.rows:
         sentence = f"curriculum {curriculum_id} has no rows, so there is nothing to train: its datasheet.md says why"
@@ -122,12 +119,6 @@ def _fit(job: Job, curriculum_id: str, progress: Progress) -> list[StepMetric]:
     recipe = import_module(f"flywheel.trainers.{settings.recipe}")
     metrics: list[StepMetric] = recipe.fit(job, progress)
     return metrics
-
-
-def _copy(policy: Path, to: Path) -> None:
-    if to.exists():
-        shutil.rmtree(to)
-    shutil.copytree(policy, to, ignore=shutil.ignore_patterns(artifacts.MANIFEST, ".*"))
 
 
 def _finish(folder: Path, run_id: str, inputs: dict[str, Any], metrics: Sequence[StepMetric], seconds: float) -> None:

@@ -130,4 +130,4 @@ def reruns(
             if (task.task_id, run_ix) in (overrule or {}):
                 second = replace(second, score=(overrule or {})[task.task_id, run_ix])
             rollouts.append(replace(rollout, verdicts=(first, second)))
-    return lake_rows(rollouts, {task.task_id: trace_id(task) for task in answers})
+    return lake_rows(rollouts, {task.task_id: [trace_id(task)] for task in answers})

@@ -119,16 +119,6 @@ def test_the_id_is_of_base_curriculum_recipe_and_seed(ready: tuple[Workspace, st
     assert len({first.run_id, second.run_id, *changed}) == 5
 
 
-def test_out_gets_the_policy_and_the_curriculum_may_lie_elsewhere(ready: tuple[Workspace, str], tmp_path: Path) -> None:
-    workspace, curriculum_id = ready
-    champion = tmp_path / "champion"
-    (workspace.curricula / curriculum_id).rename(champion)
-    (workspace.policy).mkdir()
-    (workspace.policy / "old.safetensors").write_bytes(b"")
-    result = train(workspace, SCRIPTED, curriculum_id, curriculum=champion, out=workspace.policy)
-    assert contents(workspace.policy) == contents(Path(result.folder) / "policy")
-
-
 def test_zero_steps_are_the_base_itself(ready: tuple[Workspace, str]) -> None:
     workspace, curriculum_id = ready
     result = train(workspace, Config(train=Train(steps=0)), curriculum_id)

@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 CHECKPOINTS = 4
 """Checkpoints a run: a kill costs at most a quarter of it."""
+MICRO = 2
+"""Rows a forward pass; a step of `batch` rows adds up batch / MICRO gradients. Measured on SmolLM2-135M, 8 rows of up
+to 261 tokens a step, float32, one thread: 21 cpu-s and 2.6 GB by 2, 33 and 7.0 GB by 8 (padding), with equal losses."""
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf", "*.index.json")
 """Files of a policy folder that hold weights: written anew, never copied from the base."""
 
@@ -89,11 +92,12 @@ def _trainer(job: Job, plan: Sequence[Sequence[int]], progress: Progress) -> Any
 
 def _arguments(job: Job, bf16: bool) -> SFTConfig:
     settings = job.settings
+    micro = math.gcd(settings.batch, MICRO)
     return SFTConfig(
         output_dir=str(job.work),
         max_steps=settings.steps,
-        per_device_train_batch_size=settings.batch,
-        gradient_accumulation_steps=1,
+        per_device_train_batch_size=micro,
+        gradient_accumulation_steps=settings.batch // micro,
         gradient_checkpointing=False,
         learning_rate=settings.learning_rate,
         lr_scheduler_type="linear",
@@ -163,17 +167,20 @@ def last_whole(work: Path) -> Path | None:
 
 def check_batches(trainer: Any, rows: Sequence[SftRow], plan: Sequence[Sequence[int]]) -> None:
     """Hold what TRL will train on, batch by batch, against the curriculum. Errors: TrainingError naming the row."""
-    batches = list(trainer.get_train_dataloader())
-    if len(batches) != len(plan):
-        sentence = f"TRL prepared {len(batches)} steps of {len(plan)}: it dropped or joined rows of the curriculum"
+    batches = trainer.get_train_dataloader()
+    micro, numbers = trainer.args.per_device_train_batch_size, [number for step in plan for number in step]
+    if len(batches) * micro != len(numbers):
+        sentence = (
+            f"TRL prepared {len(batches)} batches of {micro} rows out of {len(numbers)}: some are gone"
+        )
         raise TrainingError(sentence)
-    for step, (batch, numbers) in enumerate(zip(batches, plan, strict=True), start=1):
-        for position, number in enumerate(numbers):
+    for at, batch in enumerate(batches):
+        for position, number in enumerate(numbers[at * micro : (at + 1) * micro]):
             size = int(batch["attention_mask"][position].sum())
             meant, labels = rows[number], batch["labels"][position].tolist()
             same = batch["input_ids"][position][:size].tolist() == list(meant.input_ids)
             if not same or labels[:size] != list(meant.labels) or any(x != IGNORED for x in labels[size:]):
-                sentence = f"step {step}: TRL would train row {meant.row_id} with other tokens or labels than curated"
+                sentence = f"batch {at}: TRL would train row {meant.row_id} with other tokens or labels than curated"
                 raise TrainingError(sentence)
 
 

@@ -141,6 +141,29 @@ def test_killed_and_resumed_it_ends_with_the_same_bytes(root: Path, model: Path,
     assert contents(job.out) == contents(straight_root / "run" / "policy")
 
 
+@pytest.mark.parametrize("batch", [1, 3, 4])
+def test_rows_are_summed_up_in_small_passes_whatever_the_batch(root: Path, batch: int) -> None:
+    """The loss of a step is the mean over its trained tokens, as one pass over the whole batch gives it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from flywheel.trainers.sft import fit
+
+    job = job_at(root, steps=1, batch=batch)
+    (metric,) = fit(job, silent)
+    model = AutoModelForCausalLM.from_pretrained(job.base, dtype=torch.float32, local_files_only=True)
+    total, trained = 0.0, 0
+    for number in schedule(job.rows, 1, batch, 0)[0]:
+        row = job.rows[number]
+        with torch.no_grad():
+            logits = model(torch.tensor([row.input_ids])).logits[0, :-1]
+        labels = torch.tensor(row.labels[1:])
+        total += torch.nn.functional.cross_entropy(logits, labels, reduction="sum").item()
+        trained += int((labels != -100).sum())
+    assert metric.loss == pytest.approx(total / trained, rel=1e-5)
+    assert metric.tokens == trained == sum(job.rows[i].trained_tokens for i in schedule(job.rows, 1, batch, 0)[0])
+
+
 def test_a_corrupt_checkpoint_falls_back_to_the_one_before_and_says_so(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,7 +224,7 @@ def test_other_labels_than_the_curriculums_are_refused(root: Path) -> None:
     tampered = [replace(row, labels=row.input_ids) if row.row_id == "row-2" else row for row in job.rows]
     with pytest.raises(TrainingError, match="row-2 with other tokens or labels"):
         check_batches(trainer, tampered, plan)
-    with pytest.raises(TrainingError, match="prepared 8 steps of 7"):
+    with pytest.raises(TrainingError, match="prepared 16 batches of 2 rows out of 28"):
         check_batches(trainer, job.rows, plan[:-1])
 
 

@@ -170,9 +170,7 @@ def check_batches(trainer: Any, rows: Sequence[SftRow], plan: Sequence[Sequence[
     batches = trainer.get_train_dataloader()
     micro, numbers = trainer.args.per_device_train_batch_size, [number for step in plan for number in step]
     if len(batches) * micro != len(numbers):
-        sentence = (
-            f"TRL prepared {len(batches)} batches of {micro} rows out of {len(numbers)}: some are gone"
-        )
+        sentence = f"TRL prepared {len(batches)} batches of {micro} rows out of {len(numbers)}: some are gone"
         raise TrainingError(sentence)
     for at, batch in enumerate(batches):
         for position, number in enumerate(numbers[at * micro : (at + 1) * micro]):

@@ -30,7 +30,10 @@ class Tokenizer(Protocol):
         ...
 
     def encode_chat(self, messages: Messages) -> tuple[list[int], list[int]]:
-        """(input_ids, labels) of equal length; labels are IGNORED except assistant text and its stop token."""
+        """(input_ids, labels) of equal length; labels are IGNORED except assistant text and its stop token.
+
+        An assistant message that opens the chat answers nothing and is not supervised.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> str | None:
@@ -47,11 +50,11 @@ class WordTokenizer:
         """Each message is its role, its words and the stop token."""
         ids: list[int] = []
         labels: list[int] = []
-        for message in messages:
+        for ix, message in enumerate(messages):
             words = [self._id(word) for word in str(message.get("content") or "").split()]
             said = [*words, self.eos]
             ids += [self._id(f"<{message['role']}>"), *said]
-            labels += [IGNORED, *(said if message["role"] == "assistant" else [IGNORED] * len(said))]
+            labels += [IGNORED, *(said if message["role"] == "assistant" and ix else [IGNORED] * len(said))]
         return ids, labels
 
     def decode(self, ids: Sequence[int]) -> str | None:
@@ -94,7 +97,7 @@ class HfTokenizer:
         ids = self._encode(messages, False)
         labels = [IGNORED] * len(ids)
         for ix, message in enumerate(messages):
-            if message["role"] != "assistant":
+            if message["role"] != "assistant" or ix == 0:  # a chat that opens with an answer asks for none
                 continue
             asked = self._encode(messages[:ix], True)
             told = self._encode(messages[: ix + 1], False)

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from flows.observed import flow, observed
+from flows.form import Form
+from flows.observed import flow, observed, show_page
 from flywheel.config import Ingest
+from flywheel.markdown import batches_page
 
 
 @flow(name="ingest", description="Landing objects become a staged batch, the batch is judged, what passes is published")
-def ingest(root: str | None = None, settings: Ingest | None = None) -> dict[str, Any]:
-    """settings: how landing objects are read."""
-    return observed("ingest", root, settings)
+def ingest(root: str = "", settings: Form[Ingest] = None) -> dict[str, Any]:
+    """What landed since the last time, as one batch.
+
+    Args:
+        root: The workspace's folder. Empty: FLYWHEEL_ROOT of the worker, else the nearest folder with a flywheel.toml.
+        settings: How landing objects are read, for this run. What is left empty is as flywheel.toml says.
+    """
+    result = observed("ingest", root, settings)
+    show_page("ingest-batches", batches_page(root, result))
+    return result

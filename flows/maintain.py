@@ -11,6 +11,10 @@ from flows.observed import flow, observed
 
 
 @flow(name="maintain", description="Compact, vacuum and verify the lake; nothing that a snapshot shows changes")
-def maintain(root: str | None = None) -> dict[str, Any]:
-    """root: the workspace (default: the nearest one)."""
+def maintain(root: str = "") -> dict[str, Any]:
+    """Compact, then vacuum, then verify.
+
+    Args:
+        root: The workspace's folder. Empty: FLYWHEEL_ROOT of the worker, else the nearest folder with a flywheel.toml.
+    """
     return observed("maintain", root)

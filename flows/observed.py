@@ -1,22 +1,58 @@
-"""What every flow shows a person: a progress artifact while a stage runs, a table of what it returned.
+"""What every flow shows a person: a progress artifact while a stage runs, a table of what it returned, and a refusal
+as one sentence.
 
-Not covered: any decision about data. A flow calls its stage in `flywheel/stages.py` and shows the result.
+Not covered: any decision about data. A flow calls its stage in `flywheel/stages.py` and shows the result; the words
+come from `flywheel/markdown.py`.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, cast
 from uuid import UUID
 
-from prefect import flow, get_run_logger
-from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+import prefect
+from prefect import get_run_logger
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.states import Failed
 
+from flywheel.errors import FlywheelError
 from flywheel.stages import STAGES
 
+Stage = Callable[..., dict[str, Any]]
 # The API takes 3-5 ms a call; a person does not see more than one step a second.
 MIN_SECONDS = 1.0
+
+
+def flow(*, name: str, description: str) -> Callable[[Stage], Stage]:
+    """Prefect's `flow`, where a refusal ends the run with its own sentence as the state's message, and no traceback.
+
+    To a caller in Python (the turn) the FlywheelError is raised as it was. Any other exception is Prefect's to show.
+    """
+
+    def decorate(function: Stage) -> Stage:
+        @wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(*args, **kwargs)
+            except FlywheelError as error:
+                get_run_logger().error(str(error))
+                return Failed(message=str(error), data=error)
+
+        # Prefect reads the annotations through the wrapper, where the names of the flow's own file mean nothing.
+        run.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
+        return cast(Stage, prefect.flow(name=name, description=description)(run))
+
+    return decorate
 
 
 class ProgressArtifact:
@@ -43,13 +79,26 @@ class ProgressArtifact:
             update_progress_artifact(artifact_id=self._artifact, progress=percent, description=words)
 
 
-def observed(stage: str, root: str | None, *args: Any, **ids: Any) -> dict[str, Any]:
+def observed(stage: str, root: str, *args: Any, **ids: Any) -> dict[str, Any]:
     """Run the stage under a progress artifact and leave its result as a table artifact."""
-    result = STAGES[stage](root, *args, progress=ProgressArtifact(stage), **ids)
+    progress = ProgressArtifact(stage)
+    progress(0, 1, "started")
+    result = STAGES[stage](root or None, *args, progress=progress, **ids)
+    progress(1, 1, "done")
     rows = [{"what": name, "value": value} for name, value in flat(result)]
     create_table_artifact(table=rows, key=f"{stage}-result", description=f"What `{stage}` did")
     get_run_logger().info("%s: %s", stage, ", ".join(f"{r['what']}={r['value']}" for r in rows[:12]))
     return result
+
+
+def show_page(key: str, text: str) -> None:
+    """Leave markdown as an artifact."""
+    create_markdown_artifact(markdown=text, key=key)
+
+
+def show_picture(key: str, data_uri: str, description: str) -> None:
+    """Leave a picture as an artifact. The picture is in the artifact itself: the UI needs no other address."""
+    create_image_artifact(image_url=data_uri, key=key, description=description)
 
 
 def flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -61,6 +110,3 @@ def flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         else:
             pairs.append((f"{prefix}{name}", str(value)))
     return pairs
-
-
-__all__ = ["flow", "observed"]

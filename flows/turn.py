@@ -14,11 +14,12 @@ from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settin
 from flows.curate import curate
 from flows.evaluate import evaluate
 from flows.ingest import ingest
-from flows.observed import flow
+from flows.observed import flow, show_page
 from flows.promote import promote
 from flows.repair import repair
 from flows.report import report
 from flows.train import train
+from flywheel.markdown import outcome_page
 from flywheel.turn import Turn, open_turn
 
 FLOWS: dict[str, Callable[..., dict[str, Any]]] = {
@@ -48,8 +49,14 @@ def order(turn: Turn) -> dict[str, Any]:
 
 
 @flow(name="turn", description="One whole turn: ingest, repair, curate, train, evaluate, promote, report")
-def turn(root: str | None = None) -> dict[str, Any]:
-    """root: the workspace (default: the nearest one)."""
+def turn(root: str = "") -> dict[str, Any]:
+    """From whatever landed to a decision; a turn that was interrupted goes on where it stopped.
+
+    Args:
+        root: The workspace's folder. Empty: FLYWHEEL_ROOT of the worker, else the nearest folder with a flywheel.toml.
+    """
     # A flow run otherwise ends by joining a heartbeat thread, one second each.
     with temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
-        return order(open_turn(root, FLOWS))
+        result = order(open_turn(root or None, FLOWS))
+    show_page("turn-outcome", outcome_page(result))
+    return result

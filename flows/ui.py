@@ -3,7 +3,10 @@
     python -m flows.ui [--port 4200]        server, work pool `local`, all deployments of prefect.yaml, worker
     python -m flows.ui --deploy-only        registers on the server that PREFECT_API_URL names
 
-Server state lives under PREFECT_HOME (make sets it to ./.prefect, so a person's own profile is left alone).
+The worker's flows work in the workspace of FLYWHEEL_ROOT. The port after the UI's serves the workspace's pages, so
+that artifacts can link to them. Server state lives under PREFECT_HOME (make sets it to ./.prefect: a person's own
+profile is left alone). Ctrl-C and SIGTERM end a flow run that is under way; a turn goes on where it stopped.
+
 Not covered: production set-ups (Postgres, other work pools); those are issue G.
 """
 
@@ -12,15 +15,26 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
+from flows.pages import serve_pages
+from flywheel.errors import WorkspaceError
+from flywheel.markdown import PAGES_URL
+from flywheel.workspace import Workspace
+
 HERE = Path(__file__).parent.parent
+POOL = "local"
 READY_SECONDS = 180
+STOP_SECONDS = 20
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
@@ -36,47 +50,128 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=4200)
     parser.add_argument("--deploy-only", action="store_true")
     arguments = parser.parse_args()
-    environment = {**SETTINGS, **os.environ}
+    # Before anything imports prefect, which reads its settings from the environment once.
+    os.environ.update({**SETTINGS, **os.environ})
     if arguments.deploy_only:
-        deploy(environment)
-        return
-    address = f"http://127.0.0.1:{arguments.port}"
-    environment["PREFECT_API_URL"] = f"{address}/api"
-    started = [start(environment, "server", "start", "--host", "127.0.0.1", "--port", str(arguments.port))]
-    # SIGTERM (a supervisor, a test) has to stop the children as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+        deploy_elsewhere()
+    else:
+        serve(arguments.port)
+
+
+def serve(port: int) -> None:
+    """Server, pages, deployments and worker, until Ctrl-C, SIGTERM or the end of one of them."""
     try:
-        wait_until_ready(f"{address}/api/health", started[0])
-        deploy(environment)
-        started.append(start(environment, "worker", "start", "--pool", "local", "--type", "process"))
-        sys.stdout.write(f"\nPrefect UI: {address}/deployments   (Ctrl-C stops server and worker)\n")
-        sys.stdout.flush()
-        started[0].wait()
+        workspace = Workspace.find()
+    except WorkspaceError as error:
+        sys.exit(f"{error} (`make demo` makes ./demo)")
+    refuse_taken(port)
+    refuse_taken(port + 1)
+    address = f"http://127.0.0.1:{port}"
+    os.environ["PREFECT_API_URL"] = f"{address}/api"
+    os.environ["FLYWHEEL_ROOT"] = str(workspace.root)
+    os.environ[PAGES_URL] = f"http://127.0.0.1:{port + 1}"
+    # SIGTERM (a supervisor, a test) and a closed terminal have to stop the children as Ctrl-C does.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        serve_pages(workspace, port + 1)
+        started["server"] = start("server", "start", "--host", "127.0.0.1", "--port", str(port))
+        wait_until_ready(f"{address}/api/health", started["server"])
+        deploy()
+        started["worker"] = start("worker", "start", "--pool", POOL, "--type", "process")
+        say(f"\nPrefect UI: {address}   workspace: {workspace.root}   (Ctrl-C stops server and worker)\n")
+        while all(process.poll() is None for process in started.values()):
+            time.sleep(0.5)
+        ended = next(name for name, process in started.items() if process.poll() is not None)
+        sys.exit(f"the Prefect {ended} ended with code {started[ended].returncode}; its own words are above")
     except KeyboardInterrupt:
-        sys.stdout.write("stopping\n")
+        say("stopping\n")
     finally:
-        for process in reversed(started):
-            process.terminate()
-            process.wait(timeout=60)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        for process in reversed(started.values()):
+            stop(process)
 
 
-def deploy(environment: dict[str, str]) -> None:
-    """The work pool and every deployment of prefect.yaml, on the server of PREFECT_API_URL."""
-    run(environment, "--no-prompt", "work-pool", "create", "local", "--type", "process", "--overwrite")
-    run(environment, "--no-prompt", "deploy", "--all")
+def deploy_elsewhere() -> None:
+    """Register on the server that PREFECT_API_URL names; a sentence if there is none."""
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        sys.exit(
+            "PREFECT_API_URL names no server to deploy to: `make ui` starts one, which has the deployments already"
+        )
+    try:
+        urllib.request.urlopen(f"{url}/health", timeout=30).close()
+    except (urllib.error.URLError, TimeoutError) as error:
+        sys.exit(f"no Prefect server answers at {url} ({error}): check PREFECT_API_URL")
+    deploy()
 
 
-def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[bytes]:
-    """A prefect command in the background."""
-    return subprocess.Popen([sys.executable, "-m", "prefect", *arguments], env=environment, cwd=HERE)
+def deploy() -> None:
+    """The work pool and every deployment of prefect.yaml. A pool that is there stays as it is."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists
+    from prefect.workers.process import ProcessWorker
 
-
-def run(environment: dict[str, str], *arguments: str) -> None:
-    """A prefect command to its end; its output only if it fails."""
-    command = [sys.executable, "-m", "prefect", *arguments]
-    done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True, check=False)
+    template = ProcessWorker.get_default_base_job_template()
+    pool = WorkPoolCreate(name=POOL, type=ProcessWorker.type, base_job_template=template)
+    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(pool)
+    command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     if done.returncode:
-        sys.exit(f"`prefect {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")
+        sys.exit(f"`prefect deploy --all` failed:\n{done.stdout}{done.stderr}")
+
+
+def refuse_taken(port: int) -> None:
+    """Exit with a sentence if somebody listens on the port."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            sys.exit(
+                f"port {port} can't be used ({error.strerror}): is another `make ui` running? try make ui PORT=4300"
+            )
+
+
+def start(*arguments: str) -> subprocess.Popen[bytes]:
+    """A prefect command in the background, in a session of its own: Ctrl-C reaches it through `stop` alone."""
+    return subprocess.Popen([sys.executable, "-m", "prefect", *arguments], cwd=HERE, start_new_session=True)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all its descendants: a word first, so that flow runs can tell the server, then by force.
+
+    A worker that is told to stop waits for its flow runs instead of ending them, so each of them is told as well.
+    """
+    family: set[psutil.Process] = set()
+    alive: list[psutil.Process] = []
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline:
+        found = set(family_of(process.pid)) - family
+        for member in found:
+            with suppress(psutil.NoSuchProcess):
+                member.terminate()
+        family |= found
+        _, alive = psutil.wait_procs(family, timeout=0.2)
+        if not alive:
+            return
+    for member in alive:
+        with suppress(psutil.NoSuchProcess):
+            member.kill()
+    psutil.wait_procs(alive, timeout=STOP_SECONDS)
+
+
+def family_of(pid: int) -> list[psutil.Process]:
+    """The process and all its descendants, as far as they are alive."""
+    try:
+        parent = psutil.Process(pid)
+        return [parent, *parent.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def wait_until_ready(url: str, server: subprocess.Popen[bytes]) -> None:
@@ -84,15 +179,19 @@ def wait_until_ready(url: str, server: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            sys.exit(
-                f"the Prefect server ended with code {server.returncode}; is the port taken? try make ui PORT=4300"
-            )
+            sys.exit(f"the Prefect server ended with code {server.returncode}; its own words are above")
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             time.sleep(0.5)  # not up yet: that is what this function waits for
     sys.exit(f"the Prefect server did not answer at {url} within {READY_SECONDS} s")
+
+
+def say(words: str) -> None:
+    """Words for the person at the terminal, at once."""
+    sys.stdout.write(words)
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -30,11 +30,17 @@ Result = dict[str, Any]
 
 
 def opened(root: str | Path | None, *overrides: Section | None) -> tuple[Workspace, Config]:
-    """The workspace and its configuration, with whole sections replaced by the ones given (a flow's form)."""
+    """The workspace and its configuration, where the fields set in a given section (a flow's form) replace its own."""
     workspace = Workspace.find(root)
     config = load_config(workspace.config_file)
-    given = {type(s).__name__.lower(): s for s in overrides if s is not None}
-    return workspace, config.model_copy(update=given)
+    for section in overrides:
+        if section is not None:
+            name = type(section).__name__.lower()
+            own: Section = getattr(config, name)
+            config = config.model_copy(
+                update={name: own.model_copy(update={key: getattr(section, key) for key in section.model_fields_set})}
+            )
+    return workspace, config
 
 
 def ingest(

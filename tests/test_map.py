@@ -29,7 +29,7 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
             "flywheel.evaluate", "flywheel.gate", "flywheel.promote", "flywheel.rollback", "flywheel.history",
             "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.maintain", "flywheel.champion",
             "flywheel.turn")),
-    ("L5", ("flywheel.stages", "flywheel.terminal", "flywheel.outcome")),
+    ("L5", ("flywheel.stages", "flywheel.terminal", "flywheel.outcome", "flywheel.markdown")),
     ("L6", ("flows", "flywheel.demo", "flywheel.__main__")),
 ]  # fmt: skip
 

@@ -27,8 +27,8 @@ HOMES: tuple[tuple[str, str], ...] = (
     ("curriculum_row", "from curriculum_row where row_id = $1 order by kept desc, created_at desc"),
     (
         "curriculum",
-        "select curriculum_id, count(*) filter (kept) as rows, count(*) filter (not kept) as left_out, "
-        "max(turn_id) as turn_id, min(created_at) as created_at from curriculum_row where curriculum_id = $1 group by 1",
+        "select curriculum_id, count(*) filter (kept) as rows, count(*) filter (not kept) as left_out, max(turn_id) "
+        "as turn_id, min(created_at) as created_at from curriculum_row where curriculum_id = $1 group by 1",
     ),
     ("evaluation", "from evaluation where evaluation_id = $1"),
     ("decision", "from decision where decision_id = $1"),

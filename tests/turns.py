@@ -48,10 +48,16 @@ def turned(workspace: Workspace, stages: dict[str, Callable[..., Any]] = STAGES)
     return order(open_turn(workspace.root, stages))
 
 
+def environment() -> dict[str, str]:
+    """The variables of a shell in which the environment is activated."""
+    return {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+
+
 def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A command of the environment (flywheel, dvc…) as a person runs it, whatever it exits with."""
-    env = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
-    return subprocess.run([*command], cwd=cwd, env=env, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        [*command], cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 def flywheel(*arguments: str | Path, cwd: Path | None = None, exits: int = 0) -> dict[str, Any]:

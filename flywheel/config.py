@@ -40,7 +40,7 @@ class Tasks(Section):
 
     domain: str = "documents"
     """The domain whose generator makes the tasks."""
-    train: int = Field(default=192, ge=1)
+    train: int = Field(default=128, ge=1)
     """Tasks in the training split: what online traffic is drawn from."""
     holdout: int = Field(default=48, ge=4)
     """Tasks in the evaluation split, spread over its phrasings."""
@@ -51,11 +51,11 @@ class Tasks(Section):
 class Repair(Section):
     """`[repair]`: failing tasks are tried again by a stronger prompt of the same model."""
 
-    shots: int = Field(default=4, ge=0, le=16)
+    shots: int = Field(default=2, ge=0, le=16)
     """Worked examples in the stronger prompt."""
     k: int = Field(default=4, ge=1, le=64)
     """Re-runs of each failing task."""
-    temperature: float = Field(default=0.7, ge=0.0, le=2.0)
+    temperature: float = Field(default=0.5, ge=0.0, le=2.0)
     """Sampling temperature of the re-runs."""
     max_tokens: int = Field(default=96, ge=1)
     """Longest answer, in tokens."""
@@ -85,7 +85,7 @@ class Train(Section):
 
     recipe: Literal["sft", "scripted"] = "sft"
     """`sft`: TRL supervised fine-tuning on assistant tokens; `scripted`: the double, for tests."""
-    steps: int = Field(default=16, ge=0)
+    steps: int = Field(default=12, ge=0)
     """Optimiser steps."""
     batch: int = Field(default=8, ge=1)
     """Rows a step."""
@@ -104,7 +104,7 @@ class Evaluate(Section):
     """The task set to judge on."""
     k: int = Field(default=4, ge=1)
     """Runs of each task."""
-    temperature: float = Field(default=0.7, ge=0.0, le=2.0)
+    temperature: float = Field(default=0.5, ge=0.0, le=2.0)
     """Sampling temperature."""
     max_tokens: int = Field(default=96, ge=1)
     """Longest answer, in tokens."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from running_ui import RunningUi
 from scripted import SCRIPTED
 from turns import AT, Turned, flywheel
 
@@ -89,3 +90,14 @@ def samples() -> Path:
     if os.environ.get("CI") == "true":
         pytest.fail(message)
     pytest.skip(message)
+
+
+@pytest.fixture(scope="session")
+def ui(served_once: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningUi]:
+    """`make ui`: a real Prefect server, worker and deployments. Flows called in the tests report to it, too."""
+    from running_ui import running
+
+    home = tmp_path_factory.mktemp("ui")
+    shutil.copytree(served_once.root, home / "w", symlinks=True)
+    with running(Workspace(home / "w"), home) as started:
+        yield started

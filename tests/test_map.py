@@ -6,6 +6,7 @@ A module in the wrong layer, a verb without a row, a flow without a deployment i
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -14,9 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+DEPLOYMENTS = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
 
 LAYERS: list[tuple[str, tuple[str, ...]]] = [
     ("L0", ("flywheel.records", "flywheel.ledger", "flywheel.errors", "flywheel.config", "flywheel.progress",
@@ -178,6 +181,32 @@ def test_every_stage_has_a_flow_and_the_order_runs_them_all() -> None:
     source = (ROOT / "flows" / "turn.py").read_text(encoding="utf-8")
     body = source.split("def order(", 1)[1].split("\n@flow", 1)[0]
     assert re.findall(r'turn\.run\("(\w+)"', body) == [stage for stage in STAGES if stage != "maintain"]
+
+
+def test_readme_lists_every_deployment_with_its_trigger() -> None:
+    section = README.split("## Deployments", 1)[1].split("\n## ", 1)[0]
+    listed = {
+        name: (trigger, re.findall(r"`([^`]+)`", trigger))
+        for name, trigger in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", section, re.M)
+    }
+    assert set(listed) == {deployment["name"] for deployment in DEPLOYMENTS}
+    for deployment in DEPLOYMENTS:
+        trigger, crons = listed[deployment["name"]]
+        assert crons == [schedule["cron"] for schedule in deployment.get("schedules", [])]
+        assert trigger.startswith("by hand") == (not crons)
+
+
+def test_every_flow_is_deployed_under_its_own_name() -> None:
+    from prefect import Flow
+
+    for deployment in DEPLOYMENTS:
+        path, function = deployment["entrypoint"].split(":")
+        assert (ROOT / path).is_file(), deployment["entrypoint"]
+        flow = getattr(importlib.import_module(path.removesuffix(".py").replace("/", ".")), function)
+        assert isinstance(flow, Flow), deployment["entrypoint"]
+        assert flow.name == function == deployment["name"]
+    with_flows = {p.stem for p in (ROOT / "flows").glob("*.py") if re.search(r"^@flow\b", p.read_text("utf-8"), re.M)}
+    assert with_flows == {deployment["name"] for deployment in DEPLOYMENTS}
 
 
 def test_help_answers_at_once() -> None:

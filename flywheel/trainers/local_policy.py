@@ -3,9 +3,10 @@
 Requests are grouped by what stands before their last message (the instruction, the worked examples): that prefix is
 computed once a group (`prefix_attention`), equal prompts are read once however often they are sampled, and a row that
 has ended leaves its batch. Sampling is by row: every request draws its uniforms from a generator seeded by (sampling
-seed, request seed, messages), one a token, so what else is in the batch has no say in them. The logits themselves may
-differ between batches in their last bits (matrix products of other shapes); a reply would change only where a uniform
-falls within ~1e-6 of a boundary, or where greedy decoding meets a tie.
+seed, request seed, messages), one a token, so what else is in the batch has no say in them. The logits themselves
+differ between batches of another shape in their last bits (matrix products in another order), so a reply can change
+where a uniform falls on a boundary: 1 of 32 replies of 30 tokens did when its prefix was not shared. The same call
+gives the same replies, and `environment/rollout.py` makes the same calls.
 Not covered: tools, streaming, prompts that end with an assistant message.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +24,15 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import disable_progress_bar
 
 from flywheel.errors import PolicyError
 from flywheel.records import Reply, Request, Sampling, canonical_json
 from flywheel.trainers import prefix_attention
 from flywheel.trainers.prefix_attention import KeyValues
+
+PREFIXES = 8
+"""Prefixes kept between calls of `act`: 46 kB a token on SmolLM2-135M in float32, so about 100 MB in all."""
 
 AttentionInterface.register(prefix_attention.NAME, prefix_attention.attend)
 
@@ -43,6 +49,10 @@ class _Row:
     logprobs: list[float] = field(default_factory=list)
 
 
+_Batch = tuple[list[_Row], int, KeyValues | None]
+"""Rows, the length of their prefix, and its keys and values."""
+
+
 def best_dtype() -> torch.dtype:
     """bfloat16 where the CPU multiplies it, else float32 (emulated bfloat16 is slower than float32)."""
     return torch.bfloat16 if torch.cpu.get_capabilities().get("avx512_bf16") else torch.float32
@@ -55,6 +65,7 @@ class LocalPolicy:
         if not (folder / "config.json").is_file():
             problem = f"{folder} holds no model (no config.json): train one, or run `flywheel init` for the base model"
             raise PolicyError(problem)
+        disable_progress_bar()  # one bar a terminal, and it's ours
         self.folder = folder
         self.batch = batch
         self.tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -62,6 +73,7 @@ class LocalPolicy:
             folder, dtype=best_dtype(), attn_implementation=prefix_attention.NAME, local_files_only=True
         ).eval()
         self.stops = _stop_ids(self.tokenizer, self.model)
+        self._prefixes: dict[tuple[int, ...], KeyValues] = {}  # the one used last stands last
 
     @cached_property
     def identity(self) -> str:
@@ -78,16 +90,22 @@ class LocalPolicy:
         for index, request in enumerate(requests):
             prefix, row = self._read(index, request, sampling)
             groups.setdefault(prefix, []).append(row)
-        replies: dict[int, Reply] = {}
-        with torch.inference_mode():
-            for prefix, rows in groups.items():
-                shared = self._prefill_prefix(prefix)
-                rows.sort(key=lambda row: (len(row.prompt), row.prompt))  # equal prompts together, little padding
-                for start in range(0, len(rows), self.batch):
-                    some = rows[start : start + self.batch]
-                    self._generate(some, len(prefix), shared, sampling)
-                    replies.update((row.index, self._reply(row)) for row in some)
+        batches: list[_Batch] = []
+        for prefix, rows in groups.items():
+            shared = self._prefill_prefix(prefix)
+            rows.sort(key=lambda row: (len(row.prompt), row.prompt))  # equal prompts together, little padding
+            batches += [(rows[i : i + self.batch], len(prefix), shared) for i in range(0, len(rows), self.batch)]
+        self._generate_all(batches, sampling)
+        replies = {row.index: self._reply(row) for rows, _, _ in batches for row in rows}
         return [replies[index] for index in range(len(requests))]
+
+    def _generate_all(self, batches: Sequence[_Batch], sampling: Sampling) -> None:
+        """One thread a batch: a step's matrices are too small to share out (two threads on one batch were slower)."""
+        threads = torch.get_num_threads()  # what OMP_NUM_THREADS allows, else the cores
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for done in [pool.submit(self._generate, *batch, sampling) for batch in batches]:
+                done.result()
+        torch.set_num_threads(threads)  # set in a worker it would hold for every thread that starts later
 
     def _read(self, index: int, request: Request, sampling: Sampling) -> tuple[tuple[int, ...], _Row]:
         """The prompt's token ids, split into the shareable prefix and the rest."""
@@ -115,18 +133,25 @@ class LocalPolicy:
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def _prefill_prefix(self, prefix: tuple[int, ...]) -> KeyValues | None:
+        """Keys and values of a prefix, computed unless one of the last `PREFIXES` prefixes was the same."""
         if not prefix:
             return None
-        keep = KeyValues(len(prefix))
-        mask = _mask(torch.tensor([0]), len(prefix), len(prefix), self.model.dtype)
-        self._forward(torch.tensor([prefix]), torch.arange(len(prefix))[None], mask, keep)
+        keep = self._prefixes.pop(prefix, None)
+        if keep is None:
+            keep = KeyValues(len(prefix))
+            mask = _mask(torch.tensor([0]), len(prefix), len(prefix), self.model.dtype)
+            self._forward(torch.tensor([prefix]), torch.arange(len(prefix))[None], mask, keep)
+        self._prefixes[prefix] = keep
+        if len(self._prefixes) > PREFIXES:
+            del self._prefixes[next(iter(self._prefixes))]
         return keep
 
     def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor, keep: KeyValues) -> Tensor:
         """Logits after the last column, [rows, vocabulary], float32."""
-        out = self.model(
-            input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, keep=keep, logits_to_keep=1
-        )
+        with torch.inference_mode():  # it holds for one thread, so not around `act`
+            out = self.model(
+                input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False, keep=keep, logits_to_keep=1
+            )
         keep.advance(ids.shape[1])
         logits: Tensor = out.logits[:, -1].float()
         return logits

@@ -7,6 +7,7 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,18 @@ def test_a_reply_does_not_depend_on_its_batch(policy: LocalPolicy, folder: Path)
     assert len({reply.token_ids for reply in together[:3]}) == 3, "seeds of one prompt give independent replies"
 
 
+def test_a_prefix_is_computed_once(folder: Path) -> None:
+    policy = LocalPolicy(folder)
+    widths: list[int] = []
+    policy.model.register_forward_pre_hook(lambda *seen: widths.append(seen[2]["input_ids"].shape[1]), with_kwargs=True)
+    requests = [ask("refund of 7.25", seed, EXAMPLES) for seed in range(4)]
+    first, again = (policy.act(requests, replace(WARM, max_tokens=1)) for _ in range(2))
+    assert first == again
+    prefix = len(policy._encode(EXAMPLES, False))
+    rest = first[0].input_tokens - prefix
+    assert widths == [prefix, rest, rest], "the prefix once, the rest of the prompt once a call for all four seeds"
+
+
 def test_the_seed_of_the_sampling_counts_and_repeats(policy: LocalPolicy) -> None:
     first, other = (policy.act(REQUESTS, Sampling(temperature=0.9, max_tokens=12, seed=seed)) for seed in (3, 4))
     assert first == policy.act(REQUESTS, WARM)
@@ -155,3 +168,17 @@ def test_what_it_cannot_do_it_says(policy: LocalPolicy, tmp_path: Path) -> None:
 
 def test_nothing_asked_nothing_answered(policy: LocalPolicy) -> None:
     assert policy.act([], GREEDY) == []
+
+
+def test_it_leaves_the_thread_count_as_it_was(policy: LocalPolicy) -> None:
+    """One thread a batch must not become one thread for the training that follows, in whatever thread it runs."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    policy.act(REQUESTS, replace(GREEDY, max_tokens=1))
+    with ThreadPoolExecutor(1) as pool:
+        later = pool.submit(torch.get_num_threads).result()
+    now = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert (now, later) == (2, 2)

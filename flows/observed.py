@@ -27,6 +27,7 @@ from prefect.states import Failed
 
 from flywheel.errors import FlywheelError
 from flywheel.stages import STAGES
+from flywheel.terminal import TerminalProgress
 
 Stage = Callable[..., dict[str, Any]]
 # The API takes 3-5 ms a call; a person does not see more than one step a second.
@@ -80,11 +81,17 @@ class ProgressArtifact:
 
 
 def observed(stage: str, root: str, *args: Any, **ids: Any) -> dict[str, Any]:
-    """Run the stage under a progress artifact and leave its result as a table artifact."""
-    progress = ProgressArtifact(stage)
-    progress(0, 1, "started")
-    result = STAGES[stage](root or None, *args, progress=progress, **ids)
-    progress(1, 1, "done")
+    """Run the stage under a progress artifact and a terminal's bar; leave its result as a table artifact."""
+    artifact = ProgressArtifact(stage)
+    artifact(0, 1, "started")
+    with TerminalProgress(stage) as bar:
+
+        def progress(done: int, total: int, what: str) -> None:
+            artifact(done, total, what)
+            bar(done, total, what)
+
+        result = STAGES[stage](root or None, *args, progress=progress, **ids)
+    artifact(1, 1, "done")
     rows = [{"what": name, "value": value} for name, value in flat(result)]
     create_table_artifact(table=rows, key=f"{stage}-result", description=f"What `{stage}` did")
     get_run_logger().info("%s: %s", stage, ", ".join(f"{r['what']}={r['value']}" for r in rows[:12]))

@@ -14,6 +14,7 @@ Not covered: expectations on curricula (`curate` checks its own rows), drift bet
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -227,6 +228,8 @@ def _any_frame() -> Any:
     """
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations as gx
+
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # where its temporary folder lies is no news
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}

@@ -31,9 +31,9 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
             "flywheel.datadocs", "flywheel.triage", "flywheel.repair", "flywheel.curate", "flywheel.train",
             "flywheel.evaluate", "flywheel.gate", "flywheel.promote", "flywheel.rollback", "flywheel.history",
             "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.maintain", "flywheel.champion",
-            "flywheel.turn")),
+            "flywheel.turn", "flywheel.serve", "flywheel.reverify")),
     ("L5", ("flywheel.stages", "flywheel.terminal", "flywheel.outcome", "flywheel.markdown")),
-    ("L6", ("flows", "flywheel.demo", "flywheel.__main__")),
+    ("L6", ("flows", "flywheel.demo", "flywheel.commands", "flywheel.__main__")),
 ]  # fmt: skip
 
 # What one verb may use of another: helpers that are no verbs themselves.

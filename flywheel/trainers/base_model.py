@@ -59,7 +59,9 @@ def _from_package(folder: Path) -> None:
     file = _gguf()
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()  # one bar a terminal, and it's ours
     # Without GgufConfig(dequantize=True) the model keeps a quantisation config that save_pretrained refuses.
     model = AutoModelForCausalLM.from_pretrained(
         file.parent,

@@ -56,7 +56,7 @@ def environment() -> dict[str, str]:
 def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A command of the environment (flywheel, dvc…) as a person runs it, whatever it exits with."""
     return subprocess.run(
-        [*command], cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=300
+        [*command], cwd=cwd, env=environment(), capture_output=True, text=True, check=False, timeout=600
     )
 
 

@@ -51,13 +51,15 @@ select coalesce(reason, '?') as reason, count(*) as rows from curriculum_row
 where curriculum_id = ? and not kept group by 1 order by 2 desc, 1
 """
 
+# A cluster is one failure of one task family; the page adds up the families that fail in the same way.
 CLUSTERS = """
-select c.title, count(distinct f.trajectory_id) as failures,
+select any_value(regexp_replace(c.title, ' \\[[^\\]]*\\]$', '')) as title, count(distinct c.cluster_id) as clusters,
+       count(distinct f.trajectory_id) as failures,
        count(distinct r.task_id) filter (where r.kept) as taught
 from failure f join cluster c using (cluster_id)
 join trajectory t on t.trajectory_id = f.trajectory_id
 left join curriculum_row r on r.curriculum_id = ? and r.task_id = t.task_id and r.source <> 'real'
-where f.is_root group by c.cluster_id, c.title order by failures desc, c.title limit 12
+where f.is_root group by c.code, c.tool, c.signature order by failures desc, title limit 12
 """
 
 

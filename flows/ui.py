@@ -33,7 +33,7 @@ from flywheel.workspace import Workspace
 
 HERE = Path(__file__).parent.parent
 POOL = "local"
-READY_SECONDS = 180
+READY_SECONDS = 600
 STOP_SECONDS = 20
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",

@@ -57,7 +57,7 @@ class Repair(Section):
     """Re-runs of each failing task."""
     temperature: float = Field(default=0.5, ge=0.0, le=2.0)
     """Sampling temperature of the re-runs."""
-    max_tokens: int = Field(default=96, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
     """Longest answer, in tokens."""
     seed: int = 0
     """Seed of the sampling."""
@@ -106,7 +106,7 @@ class Evaluate(Section):
     """Runs of each task."""
     temperature: float = Field(default=0.5, ge=0.0, le=2.0)
     """Sampling temperature."""
-    max_tokens: int = Field(default=96, ge=1)
+    max_tokens: int = Field(default=64, ge=1)
     """Longest answer, in tokens."""
     seed: int = 0
     """Seed of the sampling."""

@@ -236,8 +236,11 @@ def show(workspace: Workspace, config: Config, *, id_: str, progress: Progress =
 
 
 def _home(lake: Lake, wanted: str, said: str) -> tuple[str, dict[str, Any]]:
-    for table, sql in HOMES:
-        rows = lake.query(f"{sql} limit 1", [wanted])
-        if rows:
-            return table, {name: value for name, value in rows[0].items() if value is not None}
-    raise LakeError(f"nothing in the lake is called {said!r}; `flywheel sql` shows what is there")
+    """The first table that has the id, and its row there without empty columns."""
+    places = " union all ".join(f"select {place} as place where exists ({sql})" for place, (_, sql) in enumerate(HOMES))
+    found = lake.query(f"{places} order by place limit 1", [wanted])
+    if not found:
+        raise LakeError(f"nothing in the lake is called {said!r}; `flywheel sql` shows what is there")
+    table, sql = HOMES[found[0]["place"]]
+    row = lake.query(f"{sql} limit 1", [wanted])[0]
+    return table, {name: value for name, value in row.items() if value is not None}

@@ -24,8 +24,8 @@ from flywheel.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent
 READY = "Prefect UI: "
-READY_SECONDS = 240
-RUN_SECONDS = 180
+READY_SECONDS = 600
+RUN_SECONDS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class RunningUi:
         """SIGTERM, as a supervisor sends it. Returns what was alive before."""
         family = self.family()
         self.process.send_signal(signal.SIGTERM)
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=120)
         return family
 
 
@@ -107,7 +107,7 @@ def running(workspace: Workspace, home: Path) -> Iterator[RunningUi]:
         finally:
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-                process.wait(timeout=60)
+                process.wait(timeout=120)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from flywheel.environment.domain import Domain, open_domain
 from flywheel.environment.executor import Executor
 from flywheel.environment.policy import Policy
 from flywheel.progress import Progress, silent
-from flywheel.records import Reply, Request, Rollout, Sampling, Task, Verdict, content_id
+from flywheel.records import Reply, Request, Rollout, Sampling, Task, Verdict, canonical_json, content_id
 
 BATCH = 64  # one durable result; the local policy makes a batch for each core of it
 
@@ -32,13 +32,13 @@ class Attempt:
 
 
 def attempts(tasks: Sequence[Task], k: int, shots: int, base_seed: int) -> list[Attempt]:
-    """k attempts a task. Neighbours have prompts of like length, so that a batch carries little padding."""
+    """k attempts a task. Neighbours share what stands before the question, then have questions of like length."""
     planned = []
     for task in tasks:
         prompt = open_domain(task.domain).prompt(task, shots)
         for run_ix in range(k):
             planned.append(Attempt(task, run_ix, _seeded(prompt, task, run_ix, base_seed)))
-    return sorted(planned, key=lambda a: (_length(a.request), a.task.task_id, a.run_ix))
+    return sorted(planned, key=lambda a: (*_likeness(a.request), a.task.task_id, a.run_ix))
 
 
 def run_rollouts(
@@ -118,8 +118,10 @@ def _seeded(prompt: Request, task: Task, run_ix: int, base_seed: int) -> Request
     )
 
 
-def _length(request: Request) -> int:
-    return sum(len(str(m.get("content") or "")) for m in request.messages)
+def _likeness(request: Request) -> tuple[str, int]:
+    """What makes a batch cheap: an equal beginning is computed once, like lengths carry little padding."""
+    *before, question = request.messages
+    return canonical_json([dict(m) for m in before]), len(str(question.get("content") or ""))
 
 
 def _reply(stored: Mapping[str, Any]) -> Reply:

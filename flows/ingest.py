@@ -22,5 +22,5 @@ def ingest(root: str = "", settings: Form[Ingest] = None) -> dict[str, Any]:
         settings: How landing objects are read, for this run. What is left empty is as flywheel.toml says.
     """
     result = observed("ingest", root, settings)
-    show_page("ingest-batches", batches_page(root, result))
+    show_page("ingest-batches", batches_page(root, result), "What was staged, and the verdict on each batch")
     return result

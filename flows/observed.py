@@ -98,9 +98,9 @@ def observed(stage: str, root: str, *args: Any, **ids: Any) -> dict[str, Any]:
     return result
 
 
-def show_page(key: str, text: str) -> None:
+def show_page(key: str, text: str, description: str) -> None:
     """Leave markdown as an artifact."""
-    create_markdown_artifact(markdown=text, key=key)
+    create_markdown_artifact(markdown=text, key=key, description=description)
 
 
 def show_picture(key: str, data_uri: str, description: str) -> None:

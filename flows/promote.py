@@ -27,5 +27,5 @@ def promote(run: str, candidate: str, incumbent: str, root: str = "", settings: 
         settings: The evidence asked for, for this run. What is left empty is as flywheel.toml says.
     """
     result = observed("promote", root, settings, run=run, candidate=candidate, incumbent=incumbent)
-    show_page("promote-decision", decision_page(result))
+    show_page("promote-decision", decision_page(result), "What the gate decided, and why")
     return result

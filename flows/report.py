@@ -19,6 +19,6 @@ def report(root: str = "") -> dict[str, Any]:
         root: The workspace's folder. Empty: FLYWHEEL_ROOT of the worker, else the nearest folder with a flywheel.toml.
     """
     result = observed("report", root)
-    show_page("report-turn", turn_page(root, result))
+    show_page("report-turn", turn_page(root, result), "What the turn did: pass rates, what was fixed, why")
     show_picture("report-rates", rates_picture(root), "Pass rates before and after, with 95% intervals")
     return result

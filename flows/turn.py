@@ -34,17 +34,20 @@ FLOWS: dict[str, Callable[..., dict[str, Any]]] = {
 
 
 def order(turn: Turn) -> dict[str, Any]:
-    """The stages in order. `turn.run` executes one, or reads its result if it was finished before a restart."""
-    turn.run("ingest")
-    turn.run("repair")
-    curriculum = turn.run("curate")
+    """The stages in order. `turn.run` executes one, or reads its result if it was finished before a restart.
+
+    Stages leave rows in the lake and artefacts in folders; what is passed on here are ids.
+    """
+    turn.run("ingest")  # landing files -> a staged batch -> judged -> a published snapshot
+    turn.run("repair")  # failures labelled and clustered; their tasks tried again, every answer verified
+    curriculum = turn.run("curate")  # all verified evidence in the lake, so the same evidence gives the same id
     if not curriculum["rows"]:
         return turn.nothing("no verified evidence to learn from yet")
-    run = turn.run("train", curriculum=curriculum["curriculum_id"])
-    if turn.known(run):
+    run = turn.run("train", curriculum=curriculum["curriculum_id"])  # a run that exists is not trained again
+    if turn.known(run):  # in production already, or judged before under the same settings
         return turn.nothing("nothing new since the last turn")
-    judged = turn.run("evaluate", run=run["run_id"])
-    turn.run("promote", run=run["run_id"], **turn.evaluations(judged))
+    judged = turn.run("evaluate", run=run["run_id"])  # candidate and incumbent on the same held-out tasks
+    turn.run("promote", run=run["run_id"], **turn.evaluations(judged))  # the gate decides; PROMOTE moves production
     return turn.finish(turn.run("report"))
 
 
@@ -58,5 +61,5 @@ def turn(root: str = "") -> dict[str, Any]:
     # A flow run otherwise ends by joining a heartbeat thread, one second each.
     with temporary_settings(updates={PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         result = order(open_turn(root or None, FLOWS))
-    show_page("turn-outcome", outcome_page(result))
+    show_page("turn-outcome", outcome_page(result), "How the turn ended")
     return result

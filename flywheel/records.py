@@ -1,15 +1,18 @@
-"""The nouns: every type that crosses a stage boundary, frozen, with the lake's column order.
+"""The nouns: what traces are made of and what is done with them, frozen, in the lake's column order.
 
 Trajectory   one run of an agent on one request           Step      one message of it
 ToolCall     one call, with its result paired to it       Outcome   a score, label or feedback
 Task         prompt + environment + verifier + split      Verdict   what a verifier said of one rollout
-Rollout      policy x task -> trajectory, with verdict    Fragment  what a reader yields
+Rollout      a policy on a task, once: stored as a Trajectory of format 'rollout' whose id is the rollout's
+SourceFile   a landing object as it was read              Quarantine  a record in it that could not be
+Report       one evaluation in numbers, task by task      Fragment  what a reader yields, joined by its key
 
 A class with `TABLE` set is one table of the lake; its fields are the columns, in order. What the loop
 itself did (failures, runs, decisions...) is in `ledger.py`. Ids are strings and are hashes of inputs
 alone. JSON that users wrote stays text (`Json`): never a STRUCT, never a MAP, numbers as they were typed.
 
-Not covered here: the columns the publisher stamps on every row (`batch_id`; on ledger rows also
+Split: `train` is learnt from, `eval` is held out, `sibling` is held out beside a failure, `sealed` is looked at rarely.
+Not covered here: the columns the publisher (`store/lake.py`) stamps on every row (`batch_id`; on ledger rows also
 `turn_id`, `created_at`, `code_version`), see `store/tables.py`.
 """
 
@@ -63,12 +66,12 @@ class SourceFile:
     n_trajectories: int | None = None
     n_quarantined: int | None = None
     n_repaired: int | None = None
-    loss_report: Json | None = None
+    loss_report: Json | None = None  # what the reader could not carry over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A record that could not be read. The raw bytes stay in the landing object at [offset, offset+len)."""
+    """A record that could not be read. The raw bytes stay in the landing object, from `byte_offset` on."""
 
     TABLE: ClassVar[str] = "quarantine"
     source_id: str
@@ -169,10 +172,10 @@ class Step:
     refusal: str | None = None
     n_tool_calls: Int32 = 0
     tool_call_id: str | None = None  # on role=tool rows
-    sampled: bool | None = None
-    trainable: bool | None = None
-    is_copied_context: bool | None = None
-    is_synthetic: bool | None = None
+    sampled: bool | None = None  # the policy said it, rather than being told it
+    trainable: bool | None = None  # False: the source says not to learn from it
+    is_copied_context: bool | None = None  # repeated from before a resume: not counted again
+    is_synthetic: bool | None = None  # put in by a harness
     ts: datetime | None = None
     ts_end: datetime | None = None
     ts_raw: str | None = None

@@ -107,10 +107,18 @@ def evaluate(
     from flywheel.store.registry import Registry
 
     workspace, config = opened(root, settings)
-    candidate = verb(workspace, config, policy=workspace.runs / run / "policy", progress=progress)
+    candidate = verb(workspace, config, policy=policy_of(workspace, run), progress=progress)
     # Not models/policy as it lies there: after `dvc repro` with another parameter that is an experiment.
     incumbent = verb(workspace, config, policy=Registry(workspace).checked_out(), progress=progress)
     return {"candidate": asdict(candidate), "incumbent": asdict(incumbent)}
+
+
+def policy_of(workspace: Workspace, run: str) -> Path:
+    """The policy folder of a finished run. Errors: ArtifactError if there is no such run, or it isn't finished."""
+    from flywheel.store import artifacts
+
+    artifacts.load(workspace.runs / run)
+    return workspace.runs / run / "policy"
 
 
 def evaluate_one(
@@ -129,7 +137,7 @@ def evaluate_one(
     workspace, config = opened(root)
     if k is not None:
         config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"k": k})})
-    folder = workspace.runs / run / "policy" if run else Registry(workspace).checked_out(str(stage))
+    folder = policy_of(workspace, run) if run else Registry(workspace).checked_out(str(stage))
     return asdict(verb(workspace, config, policy=folder, taskset=taskset, progress=progress))
 
 

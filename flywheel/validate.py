@@ -229,7 +229,8 @@ def _any_frame() -> Any:
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     import great_expectations as gx
 
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # where its temporary folder lies is no news
+    # This one logger sets its own level, to tell where its temporary folder lies.
+    logging.getLogger("great_expectations.data_context.types.base").setLevel(logging.WARNING)
 
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}

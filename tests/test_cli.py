@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted import SCRIPTED
 from turns import Turned, flywheel, last_object, run
 
 from flywheel.__main__ import cli, main
@@ -43,18 +44,33 @@ Typed = Callable[..., Ended]
 
 
 @pytest.fixture
-def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
-    """The command's own entry point in this process: a process of its own costs a second."""
+def typed(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Typed:
+    """The command's own entry point in this process, which spares its imports; what children write is seen too."""
 
     def run_here(*arguments: str) -> Ended:
         monkeypatch.setattr(sys, "argv", ["flywheel", *arguments])
-        capsys.readouterr()
+        capfd.readouterr()
         code: Any = 0
         try:
             main()
         except SystemExit as end:
             code = end.code
-        return Ended(code, *capsys.readouterr())
+        return Ended(code, *capfd.readouterr())
+
+    return run_here
+
+
+Said = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def said(typed: Typed) -> Said:
+    """The one JSON object of a command that succeeds."""
+
+    def run_here(*arguments: str | Path) -> dict[str, Any]:
+        done = typed(*map(str, arguments), "--json")
+        assert done.code == 0, done
+        return last_object(done.out)
 
     return run_here
 
@@ -107,7 +123,7 @@ REFUSED = {
     "unknown id": (["show", "run-x"], "lake", "nothing in the lake is called 'run-x'"),
     "unknown version": (["rollback", "v9.9.9"], "registry", "no version or stage 'v9.9.9'"),
     "unknown stage": (["evaluate", "--stage", "staging"], "registry", "no version or stage 'staging'"),
-    "unknown run": (["evaluate", "--run", "run-x"], "policy", "run-x"),
+    "unknown run": (["evaluate", "--run", "run-x"], "artifacts", "run-x"),
     "unknown curriculum": (["train", "--curriculum", "curriculum-x"], "artifacts", "curriculum-x"),
     "unknown evaluation": (["gate", "--candidate", "e-1", "--incumbent", "e-2"], "artifacts", "e-1"),
     "unknown decision": (["promote", "--run", "run-x", "--decision", "d-1"], "artifacts", "run-x"),
@@ -189,80 +205,76 @@ def test_init_says_what_it_made_and_a_second_one_that_it_was_there(tmp_path: Pat
     assert "choose another folder" in other["error"]
 
 
-def test_traces_come_in_by_file_and_folder_and_are_judged(served: Workspace, tmp_path: Path) -> None:
+def test_traces_come_in_by_file_and_folder_and_are_judged(served: Workspace, tmp_path: Path, said: Said) -> None:
     """From a fresh workspace: landed traffic, a folder and a file are one batch; again, nothing is new."""
     written(tmp_path / "in" / "a.jsonl", *map(chat, range(3)))
     written(tmp_path / "in" / "deeper" / "b.jsonl", chat(3), "this is no JSON")
     single = written(tmp_path / "c.jsonl", chat(4))
-    said = flywheel("ingest", tmp_path / "in", single, "--root", served.root)
-    assert set(said) == INGEST_KEYS == set(INGEST_SAYS)
-    n = 48 + 5
-    assert (said["files"], said["records"], said["trajectories"], said["quarantined"]) == (4, n + 1, n, 1)
-    assert (said["skipped"], said["formats"]) == (0, {"openai_chat": 4})
-    again = flywheel("ingest", tmp_path / "in", single, "--root", served.root)
+    first = flywheel("ingest", tmp_path / "in", single, "--root", served.root)
+    assert set(first) == INGEST_KEYS == set(INGEST_SAYS)
+    n = SCRIPTED.tasks.train + 5
+    assert (first["files"], first["records"], first["trajectories"], first["quarantined"]) == (4, n + 1, n, 1)
+    assert (first["skipped"], first["formats"]) == (0, {"openai_chat": 4})
+    again = said("ingest", tmp_path / "in", single, "--root", served.root)
     assert (again["batch"], again["files"], again["skipped"]) == (None, 0, 4)
-    assert again["snapshot"] == said["snapshot"]
+    assert again["snapshot"] == first["snapshot"]
 
-    staged = flywheel("ingest", "--stage-only", written(tmp_path / "d.jsonl", chat(5)), "--root", served.root)
+    staged = said("ingest", "--stage-only", written(tmp_path / "d.jsonl", chat(5)), "--root", served.root)
     assert set(staged) == INGEST_KEYS
-    assert (staged["trajectories"], staged["snapshot"]) == (1, said["snapshot"])
-    (verdict,) = flywheel("validate", "--root", served.root)["judged"]
+    assert (staged["trajectories"], staged["snapshot"]) == (1, first["snapshot"])
+    (verdict,) = said("validate", "--root", served.root)["judged"]
     assert (verdict["batch"], verdict["state"], verdict["failed"]) == (staged["batch"], "accepted", [])
 
 
-def test_a_batch_that_fails_is_exit_1_and_stays_until_a_person_accepts_it(served: Workspace, tmp_path: Path) -> None:
+def test_a_batch_that_fails_is_exit_1_and_stays_until_a_person_accepts_it(
+    served: Workspace, tmp_path: Path, typed: Typed, said: Said
+) -> None:
     bad = written(tmp_path / "bad.jsonl", *map(chat, range(20)), *["{not json"] * 20)
-    flywheel("ingest", "--stage-only", "--root", served.root)  # the landed traffic is a batch of its own
-    done = run("flywheel", "ingest", str(bad), "--root", str(served.root), "--json")
-    assert done.returncode == 1
-    said = last_object(done.stdout)
-    assert (said["trajectories"], said["quarantined"]) == (20, 20)
-    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("flywheel: ")]
-    assert sentence.startswith(f"flywheel: validate: {said['batch']} failed and stays staged: source_file: not so: ")
-    assert "Traceback" not in done.stderr
+    said("ingest", "--stage-only", "--root", served.root)  # the landed traffic is a batch of its own
+    done = typed("ingest", str(bad), "--root", str(served.root), "--json")
+    assert done.code == 1
+    failed = last_object(done.out)
+    assert (failed["trajectories"], failed["quarantined"]) == (20, 20)
+    (sentence,) = [line for line in done.err.splitlines() if line.startswith("flywheel: ")]
+    assert sentence.startswith(f"flywheel: validate: {failed['batch']} failed and stays staged: source_file: not so: ")
     counts = "select format, count(*) as n from trajectory group by 1"
-    assert flywheel("sql", counts, "--root", served.root)["rows"] == [
-        {"format": "openai_chat", "n": 48}
-    ]  # others go on
+    others = said("sql", counts, "--root", served.root)["rows"]
+    assert others == [{"format": "openai_chat", "n": SCRIPTED.tasks.train}]
 
-    forced = flywheel("validate", "--accept", said["batch"], "--reason", "a drill", "--root", served.root)
+    forced = said("validate", "--accept", failed["batch"], "--reason", "a drill", "--root", served.root)
     assert [verdict["state"] for verdict in forced["judged"]] == ["forced"]
-    state = f"select state, reason from batch where batch_id = '{said['batch']}'"
-    assert flywheel("sql", state, "--root", served.root)["rows"] == [{"state": "forced", "reason": "a drill"}]
+    state = f"select state, reason from batch where batch_id = '{failed['batch']}'"
+    assert said("sql", state, "--root", served.root)["rows"] == [{"state": "forced", "reason": "a drill"}]
 
 
-def test_every_stage_runs_by_itself_and_says_the_same_as_the_turn(turned_copy: Turned) -> None:
-    root, turn = turned_copy.workspace.root, turned_copy.result
-
-    def said(*arguments: str) -> dict[str, Any]:
-        return flywheel(*arguments, "--root", root)
-
-    assert said("triage")["batch"] is None
-    assert said("repair")["refused"] == {"already_tried": turn["results"]["repair"]["tasks"]}
-    assert said("curate")["curriculum_id"] == turn["curriculum"]
-    assert said("train", "--curriculum", turn["curriculum"])["run_id"] == turn["run"]
-    assert said("evaluate", "--run", turn["run"])["evaluation_id"] == turn["candidate"]
-    assert said("evaluate", "--stage", "v0.1.0")["evaluation_id"] == turn["incumbent"]
-    gated = said("gate", "--candidate", turn["candidate"], "--incumbent", turn["incumbent"])
+def test_every_stage_runs_by_itself_and_says_the_same_as_the_turn(turned_copy: Turned, said: Said) -> None:
+    turn, at = turned_copy.result, ("--root", turned_copy.workspace.root)
+    assert said("triage", *at)["batch"] is None
+    assert said("repair", *at)["refused"] == {"already_tried": turn["results"]["repair"]["failing"]}
+    assert said("curate", *at)["curriculum_id"] == turn["curriculum"]
+    assert said("train", "--curriculum", turn["curriculum"], *at)["run_id"] == turn["run"]
+    assert said("evaluate", "--run", turn["run"], *at)["evaluation_id"] == turn["candidate"]
+    assert said("evaluate", "--stage", "v0.1.0", *at)["evaluation_id"] == turn["incumbent"]
+    gated = said("gate", "--candidate", turn["candidate"], "--incumbent", turn["incumbent"], *at)
     assert (gated["decision_id"], gated["verdict"]) == (turn["decision"], "PROMOTE")
-    assert said("promote", "--run", turn["run"], "--decision", turn["decision"])["promoted"] is True
-    assert said("report")["turn"] == turn["turn"]
-    assert said("rollback", "v0.1.0")["version"] == "v0.1.0"
-    assert [v["stages"] for v in said("history")["versions"]] == [["production"], []]
-    assert said("lake", "compact")["what"] == "compact"
-    assert said("lake", "vacuum")["what"] == "vacuum"
-    assert said("tasksets", "build", "more", "-n", "4")["tasks"] == 4
+    assert flywheel("promote", "--run", turn["run"], "--decision", turn["decision"], *at)["promoted"] is True
+    assert said("report", *at)["turn"] == turn["turn"]
+    assert said("rollback", "v0.1.0", *at)["version"] == "v0.1.0"
+    assert [v["stages"] for v in said("history", *at)["versions"]] == [["production"], []]
+    assert said("lake", "compact", *at)["what"] == "compact"
+    assert said("lake", "vacuum", *at)["what"] == "vacuum"
+    assert said("tasksets", "build", "more", "-n", "4", *at)["tasks"] == 4
 
 
-def test_not_promoting_and_nothing_to_do_are_honest_ends(turned_copy: Turned) -> None:
-    root, turn = turned_copy.workspace.root, turned_copy.result
-    again = flywheel("turn", "--plain", "--root", root)
+def test_not_promoting_and_nothing_to_do_are_honest_ends(turned_copy: Turned, said: Said) -> None:
+    turn, at = turned_copy.result, ("--root", turned_copy.workspace.root)
+    again = said("turn", "--plain", *at)
     assert (again["new"], again["why"]) == (False, "nothing new since the last turn")
     toml = turned_copy.workspace.config_file
     toml.write_text(toml.read_text().replace("min_groups = 12", "min_groups = 500"))
-    gated = flywheel("gate", "--candidate", turn["candidate"], "--incumbent", turn["incumbent"], "--root", root)
+    gated = said("gate", "--candidate", turn["candidate"], "--incumbent", turn["incumbent"], *at)
     assert gated["verdict"] != "PROMOTE"
-    kept = flywheel("promote", "--run", turn["run"], "--decision", gated["decision_id"], "--root", root)
+    kept = said("promote", "--run", turn["run"], "--decision", gated["decision_id"], *at)
     assert (kept["promoted"], kept["version"]) == (False, "v0.2.0")
     assert kept["sentence"].startswith("not promoted, v0.2.0 stays in production")
 

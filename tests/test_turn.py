@@ -131,3 +131,21 @@ def test_the_record_holds_ids_and_no_times(turned_once: Turned) -> None:
     record = json.loads((folder / "turn.json").read_text(encoding="utf-8"))
     assert "seconds" not in record
     assert finished_turns(workspace) == [record]
+
+
+def test_what_a_turn_publishes_carries_its_id(turned_once: Turned) -> None:
+    """In SQL: which turn labelled, decided, promoted; what came before it (the task sets, the base) belongs to none."""
+    lake = Lake(turned_once.workspace)
+    own = ("failure", "cluster", "cluster_event", "curriculum_row", "run", "evaluation", "decision", "validation")
+    for table in own:
+        (row,) = lake.query(f"select count(*) as n, list(distinct turn_id) as turns from {table}")
+        assert (row["n"] > 0, row["turns"]) == (True, [turned_once.result["turn"]]), table
+    versions = lake.query("select version, turn_id from policy_version order by version")
+    assert [(v["version"], v["turn_id"]) for v in versions] == [
+        ("v0.1.0", None),
+        ("v0.2.0", turned_once.result["turn"]),
+    ]
+    (traces,) = lake.query(
+        "select list(distinct b.turn_id) as turns from trajectory t join batch b using (batch_id) group by all"
+    )
+    assert traces["turns"] == [turned_once.result["turn"]]

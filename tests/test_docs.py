@@ -81,3 +81,10 @@ def test_every_make_target_in_readme_is_one() -> None:
     shown = set(re.findall(r"(?:`|^)make ([a-z-]+)", README, re.M))
     assert shown
     assert shown <= known
+
+
+def test_the_file_opens_in_a_duckdb_older_than_the_library(turned_once: Turned) -> None:
+    """DuckDB refuses files of a newer storage version; 65 is that of DuckDB 1.2, which every later release reads."""
+    header = turned_once.workspace.lake_file.read_bytes()[:20]
+    assert header[8:12] == b"DUCK"
+    assert int.from_bytes(header[12:20], "little") <= 65

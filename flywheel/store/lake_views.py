@@ -26,6 +26,8 @@ from flywheel.store.tables import TABLES, TableSpec
 from flywheel.workspace import Workspace
 
 HISTORY = ("trajectory", "step", "tool_call", "batch")  # tables whose view hides superseded rows
+READABLE_SINCE = "v1.2.0"
+"""The oldest DuckDB that opens lake.duckdb: people's command line is often older than the library here."""
 Files = Callable[[str, int], list[Path]]
 
 _SQL_TYPES: Mapping[str, str] = {
@@ -106,7 +108,7 @@ def refresh(workspace: Workspace, snapshot: Snapshot, files: Files) -> None:
     for leftover in target.parent.glob(f".{target.name}.*"):
         leftover.unlink()
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
-    with duckdb.connect(str(temporary)) as con:
+    with duckdb.connect(str(temporary), config={"storage_compatibility_version": READABLE_SINCE}) as con:
         create_views(con, snapshot, files)
     temporary.replace(target)
     write_atomic(_note(workspace), _describe(workspace, snapshot))

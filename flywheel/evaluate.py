@@ -36,6 +36,8 @@ from flywheel.store.tasks import load_tasks, taskset_sha256
 from flywheel.trainers import open_policy
 from flywheel.workspace import Workspace
 
+WORK = "work"  # answers as they come in, in the evaluation's folder until it is finished
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluateResult:
@@ -80,12 +82,13 @@ def evaluate(
     folder = workspace.evals / evaluation_id
     made = not artifacts.is_finished(folder)
     if made:
-        executor = LocalExecutor(folder / "work")
+        executor = LocalExecutor(folder / WORK)
         rollouts = run_rollouts(
             answerer, list(tasks.values()), k=settings.k, sampling=sampling, executor=executor, progress=progress
         )
         report = _report(evaluation_id, inputs, tasks, rollouts)
         _write(folder, evaluation_id, inputs, report, rollouts, time.monotonic() - started)
+    shutil.rmtree(folder / WORK, ignore_errors=True)  # also what a call killed just before this line left
     report = report_from_json((folder / "report.json").read_text(encoding="utf-8"))
     summary = _summary(report)
     Lake(workspace).publish(
@@ -183,8 +186,7 @@ def _write(
     _write_rollouts(folder / "rollouts.parquet", rollouts)
     artifacts.write_atomic(folder / "report.json", report_to_json(report).encode())
     artifacts.write_atomic(folder / "timings.json", json.dumps({"seconds": round(seconds, 3)}).encode())
-    artifacts.finish(folder, "evaluation", evaluation_id, inputs, _summary(report), exclude=("timings.json", "work"))
-    shutil.rmtree(folder / "work", ignore_errors=True)
+    artifacts.finish(folder, "evaluation", evaluation_id, inputs, _summary(report), exclude=("timings.json", WORK))
 
 
 def _write_rollouts(path: Path, rollouts: Sequence[Rollout]) -> None:

@@ -113,9 +113,14 @@ def remains(workspace: Workspace) -> dict[str, Any]:
 
 
 def files(workspace: Workspace) -> list[str]:
-    """Every file of the workspace by name, except inside stores that name files at random (lake, git, DVC)."""
+    """Every file of the workspace by name, except inside stores that name files at random (lake, git, DVC).
+
+    Also without the drafts of a killed writer, which nobody reads and `flywheel lake vacuum` removes after a day.
+    """
     stores = (workspace.lake, workspace.root / ".git", workspace.root / ".dvc", workspace.root / ".flywheel")
-    found = (path for path in workspace.root.rglob("*") if not any(path.is_relative_to(store) for store in stores))
+    drafts = (*workspace.staging.glob(".*"), *workspace.root.rglob(".*.tmp"))
+    left_out = (*stores, *drafts)
+    found = (path for path in workspace.root.rglob("*") if not any(path.is_relative_to(place) for place in left_out))
     return sorted(path.relative_to(workspace.root).as_posix() for path in found)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from kills import SIGNS, Kill, kill_in, remains
-from turns import Turned, flywheel, run
+from turns import Turned, comparable, flywheel, run
 
 from flywheel.workspace import Workspace
 
@@ -64,18 +64,6 @@ def ends_the_same(workspace: Workspace, turned_once: Turned, undisturbed: dict[s
     left = remains(workspace)
     for what, expected in undisturbed.items():
         assert left[what] == expected, what
-
-
-def comparable(result: dict[str, Any]) -> dict[str, Any]:
-    """What a turn says, without times and places; of ingest a restart says only what is left to do."""
-    results = {stage: said for stage, said in result["results"].items() if stage != "ingest"}
-    return without_times({**result, "results": results})
-
-
-def without_times(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: without_times(v) for k, v in value.items() if k not in ("seconds", "folder", "page", "made")}
-    return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 def show(kills: list[Kill], capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,6 +77,19 @@ def last_object(stdout: str) -> dict[str, Any]:
     return found
 
 
+def comparable(result: dict[str, Any]) -> dict[str, Any]:
+    """What a turn says, without times and places; of ingest a restart says only what is left to do."""
+    results = {stage: said for stage, said in result["results"].items() if stage != "ingest"}
+    stripped: dict[str, Any] = _without_times({**result, "results": results})
+    return stripped
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_times(v) for k, v in value.items() if k not in ("seconds", "folder", "page", "made")}
+    return [_without_times(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def artefacts(workspace: Workspace, folders: Sequence[str] = ("data", "models")) -> dict[str, bytes]:
     """The bytes of every artefact's manifest below the workspace, by path; they hold the hashes of all other files."""
     found = (path for folder in folders for path in (workspace.root / folder).rglob("manifest.json"))

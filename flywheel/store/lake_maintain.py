@@ -1,7 +1,8 @@
 """Upkeep of the lake, behind `flywheel lake compact|vacuum|verify`: none of it changes what a snapshot shows.
 
 compact   many small files of a table become few, published as a snapshot of its own; older snapshots keep their files
-vacuum    deletes what no snapshot names: files of killed writes, and drafts in staging that nobody finished in a day
+vacuum    deletes what no snapshot names: files of killed writes, and drafts (in staging, or one file's) that nobody
+          finished in a day
 verify    every problem that can be found, one sentence each; an empty list is a healthy lake
 
 Not covered: erasure, and expiry of snapshots (every published snapshot stays readable).
@@ -111,7 +112,12 @@ def _half_written(lake: Lake) -> list[Path]:
 
 
 def _drafts(lake: Lake) -> list[Path]:
-    return sorted(lake.workspace.staging.glob(".*")) if lake.workspace.staging.is_dir() else []
+    """Folders of staging in the making, and `write_atomic`'s files of every other artefact."""
+    workspace = lake.workspace
+    folders = sorted(workspace.staging.glob(".*")) if workspace.staging.is_dir() else []
+    files = (path for root in (workspace.data, workspace.models) for path in root.rglob(".*.tmp"))
+    kept_by_others = (*folders, workspace.lake)
+    return [*folders, *sorted(path for path in files if not any(path.is_relative_to(f) for f in kept_by_others))]
 
 
 def _old_drafts(lake: Lake) -> list[Path]:

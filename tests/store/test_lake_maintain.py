@@ -75,11 +75,16 @@ def test_vacuum_removes_leftovers_and_nothing_else(lake: Lake, published: list[S
     old, new = (lake.workspace.staging / name for name in (".b9.old", ".b9.new"))
     for draft in (old, new):
         draft.mkdir()
+    old_file, new_file = (lake.workspace.evals / f".report.json.{name}.tmp" for name in ("old", "new"))
+    lake.workspace.evals.mkdir(parents=True)
+    for draft in (old_file, new_file):
+        draft.write_bytes(b"half a report")
     two_days_ago = time.time() - 2 * 86_400
-    os.utime(old, (two_days_ago, two_days_ago))
-    assert any(str(old) in problem for problem in verify(lake))
-    assert set(vacuum(lake)) == {orphan, half, old}
-    assert new.is_dir() and not orphan.exists()
+    for draft in (old, old_file):
+        os.utime(draft, (two_days_ago, two_days_ago))
+        assert any(str(draft) in problem for problem in verify(lake))
+    assert set(vacuum(lake)) == {orphan, half, old, old_file}
+    assert new.is_dir() and new_file.is_file() and not orphan.exists()
     assert verify(lake) == [] and counts(lake)["step_all"] == 51
 
 

@@ -35,6 +35,7 @@ HERE = Path(__file__).parent.parent
 POOL = "local"
 READY_SECONDS = 600
 STOP_SECONDS = 20
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SETTINGS = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
@@ -70,8 +71,8 @@ def serve(port: int) -> None:
     os.environ["PREFECT_API_URL"] = f"{address}/api"
     os.environ["FLYWHEEL_ROOT"] = str(workspace.root)
     os.environ[PAGES_URL] = f"http://127.0.0.1:{port + 1}"
-    # SIGTERM (a supervisor, a test) and a closed terminal have to stop the children as Ctrl-C does.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    # A supervisor and a closed terminal stop the children as Ctrl-C does; a background job was started deaf to Ctrl-C.
+    for number in STOPS:
         signal.signal(number, signal.default_int_handler)
     started: dict[str, subprocess.Popen[bytes]] = {}
     try:
@@ -88,7 +89,7 @@ def serve(port: int) -> None:
     except KeyboardInterrupt:
         say("stopping\n")
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPS:
             signal.signal(number, signal.SIG_IGN)
         for process in reversed(started.values()):
             stop(process)

@@ -30,11 +30,11 @@ def test_the_real_airline_runs_lose_their_addresses_and_nothing_else(samples: Pa
         for message in run["traj"]:
             redactor.text(message.get("content") or "")
         counts += redactor.counts
-    assert set(counts) == {"EMAIL"}
+    assert not counts
 
 
-def test_the_support_messages_of_the_demo_lose_their_addresses_and_nothing_else() -> None:
-    """Order ids, totals and dates in every level and phrasing stay, so a trace still holds its task."""
+def test_the_support_messages_of_the_demo_lose_nothing() -> None:
+    """Order ids, totals, dates and names in every level and phrasing stay, so a trace still holds its task."""
     counts: Counter[str] = Counter()
     domain = Documents()
     for split, level, seed in product(SPLITS, LEVELS, range(24)):
@@ -43,4 +43,4 @@ def test_the_support_messages_of_the_demo_lose_their_addresses_and_nothing_else(
         redactor.json(task.prompt)
         redactor.json(task.environment or "")
         counts += redactor.counts
-    assert set(counts) == {"EMAIL"}
+    assert not counts

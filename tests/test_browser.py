@@ -26,7 +26,13 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-pytestmark = pytest.mark.prefect
+pytestmark = [
+    pytest.mark.prefect,
+    pytest.mark.skipif(
+        not os.environ.get("FLYWHEEL_BROWSER"),
+        reason="NOT RUN: set FLYWHEEL_BROWSER=1 to drive the Prefect UI in Chromium (three minutes)",
+    ),
+]
 
 # Read at import: the fixture `home` takes all FLYWHEEL_ variables away.
 SCREENSHOTS = os.environ.get("FLYWHEEL_SCREENSHOTS")

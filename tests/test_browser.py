@@ -1,7 +1,7 @@
 """A person in the Prefect UI: press Run in a real Chromium, watch the turn, read what it decided, follow its links.
 
-Screenshots go to FLYWHEEL_SCREENSHOTS, else to pytest's folder of the test. Needs `chromium` and `chromedriver`; where
-they are absent the tests say that they did not run, and with CI=true they fail.
+Runs with FLYWHEEL_BROWSER=1 and needs `chromium` and `chromedriver`: where they are absent the tests say that they did
+not run, and with CI=true they fail. Screenshots go to FLYWHEEL_SCREENSHOTS, else to pytest's folder of the test.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A person in the Prefect UI: press Run in a real Chromium, watch the turn, read what it decided, follow its links.
 
-Runs with FLYWHEEL_BROWSER=1 and needs `chromium` and `chromedriver`: where they are absent the tests say that they did
-not run, and with CI=true they fail. Screenshots go to FLYWHEEL_SCREENSHOTS, else to pytest's folder of the test.
+Needs `chromium` and `chromedriver`: where they are absent the tests say that they did not run, and with CI=true they
+fail. Screenshots go to FLYWHEEL_SCREENSHOTS, else to pytest's folder of the test.
 """
 
 from __future__ import annotations
@@ -26,13 +26,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-pytestmark = [
-    pytest.mark.prefect,
-    pytest.mark.skipif(
-        not os.environ.get("FLYWHEEL_BROWSER"),
-        reason="NOT RUN: set FLYWHEEL_BROWSER=1 to drive the Prefect UI in Chromium (three minutes)",
-    ),
-]
+pytestmark = pytest.mark.prefect
 
 # Read at import: the fixture `home` takes all FLYWHEEL_ variables away.
 SCREENSHOTS = os.environ.get("FLYWHEEL_SCREENSHOTS")

@@ -14,10 +14,11 @@ Not covered: judging and publishing (`validate`), S3, batches larger than memory
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,15 +27,15 @@ from flywheel.config import Config
 from flywheel.formats.assemble import assemble, complete
 from flywheel.formats.read import encoding_of
 from flywheel.formats.reader import Source
-from flywheel.formats.sniff import Reading, open_reading, reader_named
+from flywheel.formats.sniff import Reading, open_readings, reader_named
 from flywheel.progress import Progress, silent
-from flywheel.records import Fragment, Quarantine, Reject, SourceFile, canonical_json, content_id
+from flywheel.records import Attachment, Fragment, Quarantine, Reject, SourceFile, canonical_json, content_id
 from flywheel.store import artifacts
 from flywheel.store.keys import redaction_key
 from flywheel.store.lake import Lake
 from flywheel.store.landing import Excerpt, LandingBytes, excerpts, land
 from flywheel.store.objects import FolderStore, StoredObject
-from flywheel.trajectory.redact import Redactor, redact_bytes, redact_fragment
+from flywheel.trajectory.redact import Redactor, redact_bytes, redact_fragment, redact_outcomes
 from flywheel.workspace import Workspace
 
 __all__ = ["IngestResult", "ingest", "land"]
@@ -66,15 +67,23 @@ class _Read:
     stored: StoredObject
     source: LandingBytes
     encoding: str
-    reading: Reading | None
+    readings: list[Reading] = field(default_factory=list)
+    n_refused: int = 0  # sources (the object, or members of an archive) that no reader accepts
     fragments: list[Fragment] = field(default_factory=list)
+    attachments: list[Attachment] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     excerpts: dict[tuple[int, int], Excerpt] = field(default_factory=dict)
 
     @property
     def n_records(self) -> int:
         """A source that no reader accepts counts as one record; the unread rest of a damaged one as another."""
-        return (self.reading.n_records if self.reading else 1) + (self.source.damage is not None)
+        read = sum(reading.n_records for reading in self.readings)
+        return read + self.n_refused + (self.source.damage is not None)
+
+    @property
+    def n_repaired(self) -> int:
+        """Records that were readable only after mending."""
+        return sum(reading.n_repaired for reading in self.readings)
 
 
 def ingest(
@@ -111,7 +120,7 @@ def ingest(
         records=sum(item.n_records for item in read),
         trajectories=len(tables["trajectory"]),
         quarantined=len(tables["quarantine"]),
-        repaired=sum(item.reading.n_repaired for item in read if item.reading),
+        repaired=sum(item.n_repaired for item in read),
         skipped=sum(stored.sha256 in known for stored in landed),
         bytes=total,
         seconds=time.perf_counter() - started,
@@ -127,19 +136,24 @@ def _in_staging(workspace: Workspace, lake: Lake) -> set[str]:
 
 def _read(store: FolderStore, stored: StoredObject, format_name: str) -> _Read:
     source = LandingBytes(store, stored)
-    opened = open_reading(source, Source(source_id=stored.sha256, uri=stored.key), format_name)
-    encoding = encoding_of(next(iter(source()), b""))
-    if isinstance(opened, Reject):
-        item = _Read(stored, source, encoding, None, rejects=[opened])
-    else:
-        item = _Read(stored, source, encoding, opened)
+    item = _Read(stored, source, encoding_of(next(iter(source()), b"")))
+    for opened in open_readings(source, Source(source_id=stored.sha256, uri=stored.key), format_name):
+        if isinstance(opened, Reject):
+            item.n_refused += 1
+            item.rejects.append(opened)
+            continue
+        base = item.n_records
+        item.readings.append(opened)
         for thing in opened.items():
-            if isinstance(thing, Reject):
-                item.rejects.append(thing)
+            moved = replace(thing, record_ix=base + thing.record_ix)
+            if isinstance(moved, Reject):
+                item.rejects.append(moved)
+            elif isinstance(moved, Attachment):
+                item.attachments.append(moved)
             else:
-                item.fragments.append(thing)
+                item.fragments.append(moved)
     if item.rejects:
-        spans = [(reject.byte_offset, reject.byte_len) for reject in item.rejects]
+        spans = [(reject.byte_offset, reject.byte_len) for reject in item.rejects if reject.raw is None]
         item.excerpts = excerpts(source(), spans, KEPT_BYTES + _CUT_MARGIN)
     return item
 
@@ -162,6 +176,8 @@ def _rows(read: Sequence[_Read], key: bytes) -> dict[str, list[Any]]:
         tables["outcome"] += whole.outcomes
         tables["blob"] += whole.blobs
         tables["span"] += whole.spans
+    for attachment in (attachment for item in read for attachment in item.attachments):
+        tables["outcome"] += redact_outcomes(attachment.outcomes, key)
     now = datetime.now(UTC)
     for item in read:
         refused = _quarantine(item, key)
@@ -173,7 +189,11 @@ def _rows(read: Sequence[_Read], key: bytes) -> dict[str, list[Any]]:
 def _quarantine(item: _Read, key: bytes) -> list[Quarantine]:
     rows = []
     for reject in item.rejects:
-        excerpt = item.excerpts[reject.byte_offset, reject.byte_len]
+        excerpt = (
+            item.excerpts[reject.byte_offset, reject.byte_len]
+            if reject.raw is None
+            else Excerpt(reject.raw[: KEPT_BYTES + _CUT_MARGIN], hashlib.sha256(reject.raw).hexdigest())
+        )
         row = Quarantine(
             source_id=item.stored.sha256,
             record_ix=reject.record_ix,
@@ -192,7 +212,8 @@ def _quarantine(item: _Read, key: bytes) -> list[Quarantine]:
 
 
 def _source_file(item: _Read, key: bytes, now: datetime, n_quarantined: int, losses: Counter[str]) -> SourceFile:
-    reading = item.reading
+    first = max(item.readings, key=lambda reading: reading.n_records, default=None)
+    formats = sorted({reading.reader.name for reading in item.readings})
     return SourceFile(
         source_id=item.stored.sha256,
         uri=Redactor(key).text(item.stored.key),  # people put names into file names
@@ -200,15 +221,15 @@ def _source_file(item: _Read, key: bytes, now: datetime, n_quarantined: int, los
         bytes=item.stored.size,
         compression=item.source.compression,
         encoding=item.encoding,
-        format=reading.reader.name if reading else "unknown",
-        format_version=reading.match.version if reading else None,
-        format_confidence=reading.match.confidence if reading else None,
-        adapter=reading.reader.name if reading else "none",
-        adapter_version=reading.reader.version if reading else "0",
+        format="+".join(formats) or "unknown",
+        format_version=first.match.version if first else None,
+        format_confidence=first.match.confidence if first else None,
+        adapter=first.reader.name if first else "none",
+        adapter_version=first.reader.version if first else "0",
         ingested_at=now,
         n_records=item.n_records,
         n_trajectories=len({fragment.key for fragment in item.fragments}),  # some may be in other objects too
         n_quarantined=n_quarantined,
-        n_repaired=reading.n_repaired if reading else 0,
+        n_repaired=item.n_repaired,
         loss_report=canonical_json(dict(losses)) if losses else None,
     )

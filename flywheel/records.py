@@ -6,6 +6,7 @@ Task         prompt + environment + verifier + split      Verdict   what a verif
 Rollout      a policy on a task, once: stored as a Trajectory of format 'rollout' whose id is the rollout's
 SourceFile   a landing object as it was read              Quarantine  a record in it that could not be
 Report       one evaluation in numbers, task by task      Fragment  what a reader yields, joined by its key
+Attachment   outcomes that came apart from their trajectory
 
 A class with `TABLE` set is one table of the lake; its fields are the columns, in order. What the loop
 itself did (failures, runs, decisions...) is in `ledger.py`. Ids are strings and are hashes of inputs
@@ -339,11 +340,18 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragment:
-    """What a reader yields: (part of) one trajectory. The assembler joins fragments with equal `key`."""
+    """What a reader yields: (part of) one trajectory. The assembler joins fragments with equal `key`.
+
+    `partial`: more of this key is to be expected, in this source or another of the batch; a fragment that isn't is
+    complete in itself, and of two with one key the longer or later takes the other's place. `is_path`: the steps are
+    one path from the root of a message graph, and fragments of one key are merged where their paths agree.
+    """
 
     key: str  # native id or position; unique within a source scope
     record_ix: int
     trajectory: Trajectory
+    partial: bool = False
+    is_path: bool = False
     steps: tuple[Step, ...] = ()
     tool_calls: tuple[ToolCall, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
@@ -352,14 +360,30 @@ class Fragment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """Outcomes that stand apart from their trajectory: scores and feedback in files of their own, perhaps later ones.
+
+    Each has `trajectory_id` None and `native_target_id` (or `session_id`): the id that the trajectory, or a span or a
+    message of it, has in its own format. The lake's views join them, in whatever order the two arrive.
+    """
+
+    record_ix: int
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reject:
-    """A record the reader refused, with the byte range it stood at."""
+    """A record the reader refused, with the byte range it stood at.
+
+    `raw`: the record's bytes where the range does not give them (a row of a Parquet file, a member of an archive).
+    """
 
     record_ix: int
     byte_offset: int
     byte_len: int
     code: str
     message: str
+    raw: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

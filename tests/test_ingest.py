@@ -143,7 +143,7 @@ def test_an_object_that_nobody_reads_is_quarantined_whole_and_stops_nothing(bare
     assert (result.files, result.records, result.trajectories, result.quarantined) == (4, 4, 1, 3)
     assert result.formats == {"openai_chat": 1, "unknown": 3}
     rows = staged(bare, result)
-    assert {row["code"] for row in rows["quarantine"]} == {"html", "empty", "unread_container"}
+    assert {row["code"] for row in rows["quarantine"]} == {"html", "empty", "damaged_parquet"}
     whole = {row["source_id"]: row["bytes"] for row in rows["source_file"]}
     for row in rows["quarantine"]:
         assert (row["byte_offset"], row["byte_len"]) == (0, whole[row["source_id"]])

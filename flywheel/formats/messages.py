@@ -4,7 +4,7 @@
 first (an id that is used again belongs to the latest call that has it), then by order. What doesn't pair stays, marked:
 a second result for one call, a result without a call, a result that stands before its call.
 
-Not covered: branches (every step follows the one before), media out of line.
+Not covered: media out of line.
 """
 
 from __future__ import annotations
@@ -116,10 +116,13 @@ class Conversation:
     _early: list[int] = field(default_factory=list)  # results whose id no call had yet
 
     def add(self, **columns: Any) -> int:
-        """Append a step (its columns but trajectory_id, step_ix, parent_ix); gives its step_ix."""
+        """Append a step (its columns but trajectory_id and step_ix); gives its step_ix.
+
+        Without a `parent_ix` it follows the step before it; a graph with branches says which step it follows.
+        """
         ix = len(self.steps)
-        parent = ix - 1 if ix else None
-        self.steps.append(Step(trajectory_id=self.trajectory_id, step_ix=ix, parent_ix=parent, **columns))
+        columns.setdefault("parent_ix", ix - 1 if ix else None)
+        self.steps.append(Step(trajectory_id=self.trajectory_id, step_ix=ix, **columns))
         return ix
 
     def call(self, step_ix: int, *, call_id: str | None, arguments: Any, **columns: Any) -> None:

@@ -5,7 +5,7 @@ it) and yields, for every record, at least one `Fragment` or a `Reject`. It neve
 any type, so it looks through `as_dict`, `as_list`, `as_text`. What it does not know it keeps in `extra`.
 What it need not do: redaction, hashes of content, counts and sums (`assemble.py` and ingest do that for all readers).
 
-Not covered: containers that are no JSON text (Parquet, zip, protobuf).
+Rows of Parquet and CSV files and protobuf messages come as the same kind of records (`containers.py`).
 """
 
 from __future__ import annotations
@@ -17,20 +17,29 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from flywheel.formats.parse import NumberText
-from flywheel.records import Fragment, Reject, content_id
+from flywheel.records import Attachment, Fragment, Reject, content_id
 
 Unit = Literal["record", "document"]
 """What one record is: a line or an array element, or the whole document (a top-level array is not opened)."""
+Container = Literal["json", "parquet", "csv", "protobuf", "archive"]
+"""What held the records. Of an archive that is read as one source every member is a record, with its `path`."""
+
+Item = Fragment | Attachment | Reject
 
 GLOBAL_ID = 16  # an id this long was made to be unique anywhere (a uuid, `chatcmpl-...`); shorter ones count per file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The landing object that is being read. `uri` may only be used as a hint, never in an id."""
+    """The landing object that is being read.
+
+    `uri` is its key below the landing root, folders as they were landed. It is a hint: it may go into an id only where
+    a format spreads one trajectory over several files that don't name it (then: names of folders, never of the root).
+    """
 
     source_id: str  # sha256 of the bytes
     uri: str
+    path: str | None = None  # of the member, inside an archive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +51,42 @@ class Record:
     length: int
     value: Any
     repairs: tuple[str, ...] = ()
+    path: str | None = None  # the member that it is, in an archive read as one source
+    raw: bytes | None = None  # its bytes, where the byte range does not give them
 
     def reject(self, code: str, message: str) -> Reject:
         """The refusal of this record. The message must not quote content."""
-        return Reject(record_ix=self.ix, byte_offset=self.offset, byte_len=self.length, code=code, message=message)
+        return Reject(
+            record_ix=self.ix,
+            byte_offset=self.offset,
+            byte_len=self.length,
+            code=code,
+            message=message,
+            raw=self.raw,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What a reader may sniff at: the first decodable records, and whether they were elements of one array."""
+    """What a reader may sniff at: the first decodable records, and whether they were elements of one array.
+
+    Of an archive: the names of all its members in `paths`, and no values.
+    """
 
     values: tuple[Any, ...]
     in_array: bool
+    container: Container = "json"
+    paths: tuple[str, ...] = ()
+    uri: str = ""  # a hint only: a file without a word about its format may be recognised by its neighbours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """How sure a reader is (0-1) that the source is of its format, and how it wants it cut into records."""
+    """How sure a reader is (0-1) that the source is of its format, and how it wants it cut into records.
+
+    .95: the format names itself (a version, a schema). .9: keys that no other format has together. .8: the shape of
+    plain chat messages. .5: a guess that any better reader may overrule.
+    """
 
     confidence: float
     version: str | None = None
@@ -76,8 +104,11 @@ class Reader(Protocol):
         """A match by content alone, or None."""
         ...
 
-    def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
-        """Fragments and refusals in the order of the records, in memory bounded by one record where possible."""
+    def read(self, records: Iterable[Record], source: Source) -> Iterator[Item]:
+        """Fragments, loose outcomes and refusals in the order of the records, holding one record at a time if it can.
+
+        A record that holds nothing to keep (a marker, a header) gives nothing: `Reading` counts it as read.
+        """
         ...
 
 

@@ -1,29 +1,37 @@
 """Which reader reads a source: by content, with a confidence, or by name. The list of readers is here.
 
-Not covered: containers that are no JSON text (Parquet, zip, zstd): they are recognised and refused by name.
+A zip archive is either one source to a reader that knows its members by name, or each of its members is a source.
+Not covered: archives inside archives.
 """
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO
 
 from flywheel.errors import FormatError
+from flywheel.formats.archive import Member, member_records, members_of
 from flywheel.formats.atif import Atif
+from flywheel.formats.containers import container_of, head_of, records_of, spooled
 from flywheel.formats.openai_chat import OpenAIChat
-from flywheel.formats.read import Chunks, read_head, read_records
-from flywheel.formats.reader import Match, Reader, Record, Source
+from flywheel.formats.read import Chunks
+from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record, Source
 from flywheel.formats.tau_bench import TauBench
-from flywheel.records import Fragment, Reject
+from flywheel.records import Reject
 
-READERS: tuple[Reader, ...] = (Atif(), OpenAIChat(), TauBench())
+READERS: tuple[Reader, ...] = (
+    Atif(),
+    OpenAIChat(),
+    TauBench(),
+)
 AUTO = "auto"
 _MAGIC = (
-    (b"PAR1", "a Parquet file"),
-    (b"PK\x03\x04", "a zip archive"),
-    (b"\x28\xb5\x2f\xfd", "a zstd stream"),
     (b"BZh", "a bzip2 stream"),
+    (b"\x28\xb5\x2f\xfd", "a zstd stream inside another container"),
     (b"\xfd7zXZ", "an xz stream"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7-zip archive"),
 )
 
 
@@ -35,46 +43,90 @@ class Reading:
     source: Source
     reader: Reader
     match: Match
+    container: Container = "json"
+    archive: BinaryIO | None = None  # that is read as one source
+    members: tuple[Member, ...] = ()
     n_records: int = 0
     n_repaired: int = 0
+    _undecoded: list[Reject] = field(default_factory=list)
 
-    def items(self) -> Iterator[Fragment | Reject]:
-        """What the reader yields, and the records that could not even be decoded, each record at least once."""
-        undecoded: list[Reject] = []
-        for item in self.reader.read(self._records(undecoded), self.source):
-            yield from undecoded
-            undecoded.clear()
+    def items(self) -> Iterator[Item]:
+        """What the reader yields, and the records that could not even be decoded."""
+        for item in self.reader.read(self._records(), self.source):
+            yield from self._undecoded
+            self._undecoded.clear()
             yield item
-        yield from undecoded
+        yield from self._undecoded
 
-    def _records(self, undecoded: list[Reject]) -> Iterator[Record]:
-        for item in read_records(self.chunks, self.match.unit):
+    def _records(self) -> Iterator[Record]:
+        if self.archive is not None:
+            found = member_records(self.archive, self.members)
+        else:
+            found = records_of(self.chunks, self.container, self.match.unit)
+        for item in found:
             self.n_records += 1
             if isinstance(item, Reject):
-                undecoded.append(item)
+                self._undecoded.append(item)
             else:
                 self.n_repaired += bool(item.repairs)
                 yield item
 
 
-def open_reading(chunks: Chunks, source: Source, format_name: str = AUTO) -> Reading | Reject:
+def open_readings(chunks: Chunks, source: Source, format_name: str = AUTO) -> Iterator[Reading | Reject]:
     """The source with the best reader for it, or with the named one; a Reject of the whole where nobody reads it.
 
+    An archive gives one reading a member, unless a reader takes it as a whole; use each before you ask for the next.
     Errors: FormatError for a name that is no format.
     """
     named = None if format_name == AUTO else reader_named(format_name)
-    head = read_head(chunks)
+    container = container_of(chunks)
+    if container == "archive":
+        yield from _open_archive(chunks, source, named)
+    else:
+        yield _open(chunks, source, container, named)
+
+
+def _open_archive(chunks: Chunks, source: Source, named: Reader | None) -> Iterator[Reading | Reject]:
+    with spooled(chunks) as file:
+        try:
+            members, refused = members_of(file)
+        except zipfile.BadZipFile as error:
+            yield _refused(chunks, "damaged_zip", f"the zip archive can't be opened: {error}")
+            return
+        yield from refused
+        paths = tuple(member.path for member in members)
+        found = _best(Head(values=(), in_array=False, container="archive", paths=paths, uri=source.uri), named)
+        if found is not None:
+            yield Reading(chunks, source, *found, "archive", file, members)
+            return
+        for member in members:
+            part = member.chunks(file)
+            container = container_of(part)
+            if container == "archive":
+                yield _refused(part, "nested_archive", "an archive inside an archive is not opened; unpack it first")
+            else:
+                yield _open(part, replace(source, path=member.path), container, named)
+        if not members and not refused:
+            yield _refused(chunks, "empty", "the archive has no files")
+
+
+def _open(chunks: Chunks, source: Source, container: Container, named: Reader | None) -> Reading | Reject:
+    head = head_of(chunks, container, source.path or source.uri)
+    found = _best(head, named)
+    if found is not None:
+        return Reading(chunks, source, *found, container=container)
     if named is not None:
-        return Reading(chunks, source, named, named.sniff(head) or Match(confidence=0.0))
+        return Reading(chunks, source, named, Match(confidence=0.0), container=container)
+    code, message = _why_not(chunks, container, decodable=bool(head.values))
+    return _refused(chunks, code, message)
+
+
+def _best(head: Head, named: Reader | None) -> tuple[Reader, Match] | None:
+    readers = READERS if named is None else (named,)
     found = [
-        (match, reader) for reader in READERS if (match := reader.sniff(head)) is not None and match.confidence > 0
+        (reader, match) for reader in readers if (match := reader.sniff(head)) is not None and match.confidence > 0
     ]
-    if found:
-        match, reader = max(found, key=lambda pair: (pair[0].confidence, pair[1].name))
-        return Reading(chunks, source, reader, match)
-    code, message = _why_not(chunks, decodable=bool(head.values))
-    size = sum(map(len, chunks()))
-    return Reject(record_ix=0, byte_offset=0, byte_len=size, code=code, message=message)
+    return max(found, key=lambda pair: (pair[1].confidence, pair[0].name)) if found else None
 
 
 def reader_named(name: str) -> Reader:
@@ -86,16 +138,20 @@ def reader_named(name: str) -> Reader:
     raise FormatError(f"no format {name!r}; use auto, or one of: {known}")
 
 
-def _why_not(chunks: Chunks, decodable: bool) -> tuple[str, str]:
+def _refused(chunks: Chunks, code: str, message: str) -> Reject:
+    return Reject(record_ix=0, byte_offset=0, byte_len=sum(map(len, chunks())), code=code, message=message)
+
+
+def _why_not(chunks: Chunks, container: Container, decodable: bool) -> tuple[str, str]:
     """A code and a sentence for a source that no reader accepts."""
     if decodable:
         known = ", ".join(sorted(reader.name for reader in READERS))
-        return "unknown_format", f"JSON, but of no format that is read here ({known}); --format forces one"
+        return "unknown_format", f"{container}, but of no format that is read here ({known}); --format forces one"
     first = next((chunk for chunk in chunks() if chunk), b"")
     for magic, what in _MAGIC:
         if first.startswith(magic):
             return "unread_container", f"{what}: this container is not read; export JSON or JSON lines"
-    reject = next((item for item in read_records(chunks, "record") if isinstance(item, Reject)), None)
+    reject = next((item for item in records_of(chunks, container, "record") if isinstance(item, Reject)), None)
     if reject is None:
         return "empty", "there is nothing but blanks in it"
     return reject.code, reject.message

@@ -17,7 +17,7 @@ import hashlib
 import hmac
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -218,6 +218,12 @@ def redact_fragment(fragment: Fragment, key: bytes) -> Redacted:
         spans=tuple(_row(row, redactor) for row in fragment.spans),
     )
     return Redacted(clean, dict(redactor.counts))
+
+
+def redact_outcomes(outcomes: Iterable[Outcome], key: bytes) -> list[Outcome]:
+    """Outcomes that came without their trajectory, redacted with one set of placeholders."""
+    redactor = Redactor(key)
+    return [_row(outcome, redactor) for outcome in outcomes]
 
 
 def redact_bytes(data: bytes, encoding: str, key: bytes) -> bytes:

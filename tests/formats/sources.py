@@ -9,8 +9,8 @@ from typing import Any
 from flywheel.formats.assemble import assemble, complete
 from flywheel.formats.read import Chunks
 from flywheel.formats.reader import Source
-from flywheel.formats.sniff import open_reading
-from flywheel.records import Fragment, Reject
+from flywheel.formats.sniff import Reading, open_readings
+from flywheel.records import Attachment, Fragment, Reject
 
 SOURCE = Source(source_id="0" * 64, uri="test")
 
@@ -25,6 +25,7 @@ class Outcome:
     n_repaired: int
     fragments: list[Fragment]
     rejects: list[Reject]
+    attachments: list[Attachment]
 
     @property
     def only(self) -> Fragment:
@@ -38,13 +39,30 @@ def chunked(data: bytes, size: int = 1 << 20) -> Chunks:
 
 def read(data: bytes, format_name: str = "auto", size: int = 1 << 20) -> Outcome:
     """Read, assemble and complete a source."""
-    opened = open_reading(chunked(data, size), SOURCE, format_name)
-    if isinstance(opened, Reject):
-        return Outcome("unknown", None, 1, 0, [], [opened])
-    items = list(opened.items())
-    fragments = [complete(f) for f in assemble(item for item in items if isinstance(item, Fragment))]
-    rejects = [item for item in items if isinstance(item, Reject)]
-    return Outcome(opened.reader.name, opened.match.version, opened.n_records, opened.n_repaired, fragments, rejects)
+    return read_chunks(chunked(data, size), format_name)
+
+
+def read_chunks(chunks: Chunks, format_name: str = "auto", source: Source = SOURCE) -> Outcome:
+    """The same of any stream of bytes."""
+    readings: list[Reading] = []
+    items: list[Fragment | Attachment | Reject] = []
+    unread = 0
+    for opened in open_readings(chunks, source, format_name):
+        if isinstance(opened, Reject):
+            unread += 1
+            items.append(opened)
+        else:
+            readings.append(opened)
+            items += opened.items()
+    return Outcome(
+        format="+".join(sorted({reading.reader.name for reading in readings})) or "unknown",
+        version=readings[0].match.version if readings else None,
+        n_records=unread + sum(reading.n_records for reading in readings),
+        n_repaired=sum(reading.n_repaired for reading in readings),
+        fragments=[complete(f) for f in assemble(item for item in items if isinstance(item, Fragment))],
+        rejects=[item for item in items if isinstance(item, Reject)],
+        attachments=[item for item in items if isinstance(item, Attachment)],
+    )
 
 
 def jsonl(*records: Any) -> bytes:

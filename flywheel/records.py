@@ -345,6 +345,11 @@ class Fragment:
     `partial`: more of this key is to be expected, in this source or another of the batch; a fragment that isn't is
     complete in itself, and of two with one key the longer or later takes the other's place. `is_path`: the steps are
     one path from the root of a message graph, and fragments of one key are merged where their paths agree.
+
+    Two steps of paths agree if role, content and calls do (no content is empty content; reasoning and numbers may be
+    missing in what a later request repeats); the row keeps what either knows. Where paths part, a step with the
+    `llm_call_id` of a held one is its correction and takes its place, anything else is a branch. The `step_ix` of
+    outcomes and calls are the fragment's own and move with its steps.
     """
 
     key: str  # native id or position; unique within a source scope

@@ -46,7 +46,7 @@ RETENTION = {
     "delta.logRetentionDuration": "interval 3650 days",
     "delta.deletedFileRetentionDuration": "interval 3650 days",
 }
-GROUP_BYTES = 8 << 20  # of a row group, uncompressed: a point lookup decompresses one group of each column
+GROUP_BYTES = 24 << 20  # of a row group, uncompressed: a point lookup decompresses one group of each column
 _TIME = {"outcome": "created_at", "span": "start_ns", "source_file": "ingested_at", "cluster_event": "happened_at"}
 
 
@@ -117,7 +117,7 @@ def drop_staged(workspace: Workspace, batch_id: str) -> None:
 
 def writer_properties(spec: TableSpec, row_bytes: float) -> WriterProperties:
     """zstd, row groups of about GROUP_BYTES, and a bloom filter on trajectory_id, by which rows are looked up."""
-    rows = int(min(max(GROUP_BYTES / max(row_bytes, 1.0), 512), 65_536))
+    rows = int(min(max(GROUP_BYTES / max(row_bytes, 1.0), 512), 131_072))
     bloom = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True, fpp=0.01, ndv=rows))
     columns = {"trajectory_id": bloom} if "trajectory_id" in spec.schema.names else None
     return WriterProperties(compression="ZSTD", max_row_group_size=rows, column_properties=columns)

@@ -16,6 +16,7 @@ from dataclasses import fields, replace
 from decimal import Decimal
 from typing import Any
 
+from flywheel.formats.finish import finish
 from flywheel.formats.times import read_time, worst
 from flywheel.records import Fragment, Step, ToolCall, Trajectory, canonical_json
 
@@ -25,12 +26,12 @@ _LOST = ("invalid_utf8", "invalid_utf16")
 
 
 def assemble(fragments: Iterable[Fragment]) -> list[Fragment]:
-    """One fragment a key, in order of first appearance."""
+    """One fragment a key, in order of first appearance; traces are made into trajectories (`finish.py`)."""
     joined: dict[str, Fragment] = {}
     for fragment in fragments:
         held = joined.get(fragment.key)
         joined[fragment.key] = fragment if held is None else _join(held, fragment)
-    return list(joined.values())
+    return [whole for fragment in joined.values() for whole in finish(fragment)]
 
 
 def complete(fragment: Fragment) -> Fragment:

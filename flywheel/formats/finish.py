@@ -1,0 +1,27 @@
+"""Trajectories that can be made only when all their fragments are there: spans and log events of one trace.
+
+A tracing reader yields what it finds of a trace as partial fragments with `spans` and no steps, record by record, so
+that it holds one record at a time and traces and logs may come from different objects. When the assembler has joined
+all fragments of a key it calls `finish`, which makes the trajectories out of them: a pure function of the spans,
+whatever the order they came in.
+
+Not covered: when a trace is complete; spans that arrive in a later batch make a new revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from flywheel.records import Fragment
+
+FINISHERS: Mapping[str, Callable[[Fragment], Iterable[Fragment]]] = {}
+"""By `Trajectory.format`."""
+
+
+def finish(fragment: Fragment) -> Iterable[Fragment]:
+    """The trajectories of a joined fragment: itself, unless its format is made from spans.
+
+    A trace gives one fragment with the key it had, and one with a key of its own for each subagent.
+    """
+    finisher = FINISHERS.get(fragment.trajectory.format)
+    return (fragment,) if finisher is None else finisher(fragment)

@@ -22,10 +22,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, make_dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
+
+import msgspec
 
 # Column types that Python has no name for; `store/tables.py` maps the tag to an Arrow type.
 Json = Annotated[str, "json"]
@@ -44,6 +46,34 @@ def content_id(kind: str, *parts: Any) -> str:
     """`<kind>-<24 hex>`: sha256 over the kind and the canonical JSON of the parts. Same inputs, same id, anywhere."""
     digest = hashlib.sha256(f"{kind}\0{canonical_json(parts)}".encode()).hexdigest()
     return f"{kind}-{digest[:24]}"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What there are millions of: a frozen record that is made ten times faster than a frozen dataclass.
+
+    To `dataclasses.fields`, `replace` and `asdict` it is one; `msgspec.structs.replace` and `astuple` are faster.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+
+_AnyRow = TypeVar("_AnyRow", bound=type[Row])
+
+
+def _fields(row: _AnyRow) -> _AnyRow:
+    """Tells `dataclasses` what the fields of a row are: their types as they are written, and their defaults."""
+    defaults = row.__struct_defaults__
+    required = (msgspec.NODEFAULT,) * (len(row.__struct_fields__) - len(defaults))
+    made = make_dataclass(
+        row.__name__,
+        [
+            (name, row.__annotations__[name], field() if default is msgspec.NODEFAULT else field(default=default))
+            for name, default in zip(row.__struct_fields__, required + defaults, strict=True)
+        ],
+        kw_only=True,
+    )
+    row.__dataclass_fields__ = made.__dataclass_fields__  # type: ignore[attr-defined]
+    return row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +115,8 @@ class Quarantine:
     redacted: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trajectory:
+@_fields
+class Trajectory(Row, frozen=True, kw_only=True, gc=False):
     """One run of an agent on one request: the head row; its messages are `Step` rows."""
 
     TABLE: ClassVar[str] = "trajectory"
@@ -150,8 +180,8 @@ class Trajectory:
     extra: Json | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+@_fields
+class Step(Row, frozen=True, kw_only=True, gc=False):
     """One message (a node of the message graph), in effective order."""
 
     TABLE: ClassVar[str] = "step"
@@ -199,8 +229,8 @@ class Step:
     extra: Json | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+@_fields
+class ToolCall(Row, frozen=True, kw_only=True, gc=False):
     """One call exactly as the model emitted it, and the result that was paired to it."""
 
     TABLE: ClassVar[str] = "tool_call"
@@ -228,8 +258,8 @@ class ToolCall:
     extra: Json | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+@_fields
+class Outcome(Row, frozen=True, kw_only=True, gc=False):
     """A score, feedback, label or reward about a trajectory or a part of one."""
 
     TABLE: ClassVar[str] = "outcome"
@@ -258,8 +288,8 @@ class Outcome:
     metadata: Json | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blob:
+@_fields
+class Blob(Row, frozen=True, kw_only=True, gc=False):
     """Media, and any text over 1 MiB, kept out of line."""
 
     TABLE: ClassVar[str] = "blob"
@@ -271,8 +301,8 @@ class Blob:
     n_refs: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+@_fields
+class Span(Row, frozen=True, kw_only=True, gc=False):
     """A tracing span, kept lossless for the sources that have them."""
 
     TABLE: ClassVar[str] = "span"
@@ -338,8 +368,8 @@ class Verdict:
 # --- What passes between code, not tables -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fragment:
+@_fields
+class Fragment(Row, frozen=True, kw_only=True, gc=False):
     """What a reader yields: (part of) one trajectory. The assembler joins fragments with equal `key`.
 
     `partial`: more of this key is to be expected, in this source or another of the batch; a fragment that isn't is

@@ -86,6 +86,19 @@ def load(folder: Path, verify: bool = False) -> Manifest:
     return manifest
 
 
+def amend(folder: Path, summary: Mapping[str, Any]) -> Manifest:
+    """Write the manifest of a finished artefact anew for the files as they are now, with more in its summary.
+
+    For erasure alone: everything else writes an artefact once. Errors: ArtifactError for an unfinished folder.
+    """
+    old = load(folder)
+    files = {name: file_sha256(folder / name) for name in old.files}
+    manifest = Manifest(old.kind, old.id, old.inputs, {**old.summary, **summary}, files)
+    text = json.dumps(asdict(manifest), sort_keys=True, indent=1, allow_nan=False) + "\n"
+    write_atomic(folder / MANIFEST, text.encode())
+    return manifest
+
+
 def file_sha256(path: Path) -> str:
     """sha256 of a file's bytes, streamed."""
     with path.open("rb") as stream:

@@ -7,7 +7,7 @@ Not covered: which rows these are (`curriculum/sft.py`), the manifest and the le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,28 @@ def read_rows(folder: Path) -> list[SftRow]:
     artifacts.load(folder, verify=True)
     rows: list[dict[str, Any]] = pq.read_table(folder / SFT_FILE).to_pylist()
     return [SftRow(**{**row, "input_ids": tuple(row["input_ids"]), "labels": tuple(row["labels"])}) for row in rows]
+
+
+def erase_rows(folder: Path, row_ids: Collection[str], why: str) -> None:
+    """Remove rows from a finished curriculum, which is then no longer what its id says: the manifest tells `why`.
+
+    A no-op where the folder is gone or has been cleaned of them.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    path = folder / SFT_FILE
+    if not artifacts.is_finished(folder):
+        return
+    rows = pq.read_table(path)
+    gone = pc.is_in(rows["row_id"], value_set=pa.array(sorted(row_ids), rows["row_id"].type))
+    if not pc.any(gone).as_py():
+        return
+    buffer = pa.BufferOutputStream()
+    pq.write_table(rows.filter(pc.invert(gone)), buffer, compression="zstd")
+    artifacts.write_atomic(path, buffer.getvalue().to_pybytes())
+    artifacts.amend(folder, {"not_reproducible": why})
 
 
 def _write(path: Path, records: Sequence[Any], schema: pa.Schema) -> None:

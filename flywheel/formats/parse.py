@@ -7,6 +7,8 @@ record is flagged, so one bad byte of a tool's output does not cost the trajecto
 Objects: the last of equal keys wins, as everywhere else, but the record is flagged. Nesting beyond `MAX_DEPTH` is
 refused before anything recursive sees it.
 
+Python's own parser with hooks is exact; `_quick` is several times faster and gives up wherever that one has to look.
+
 Not covered: where a record begins and ends (`split.py`).
 """
 
@@ -17,7 +19,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+import numpy as np
+
 MAX_DEPTH = 256  # json, dumps and redaction recurse; Python allows about 1000 frames in all, ours included
+_QUICK_FROM = 2 << 10  # bytes: below, the exact parser is done before the quick one has looked for equal keys
 _UTF8_BOM = b"\xef\xbb\xbf"
 _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
 _PYTHON_REPR = re.compile(r"\s*[\[({]+\s*(?:'|None|True|False|\w+\()")
@@ -57,10 +63,6 @@ class _Hooks:
     def __init__(self) -> None:
         self.repairs: dict[str, None] = {}  # a set that keeps its order
 
-    def number(self, text: str) -> float | NumberText:
-        value = float(text)
-        return value if repr(value) == text else NumberText(text)
-
     def constant(self, text: str) -> NumberText:
         self.repairs["nonfinite_number"] = None
         return NumberText(text)
@@ -80,7 +82,7 @@ def loads(text: str) -> Decoded:
     hooks = _Hooks()
     # strict=False: raw tabs and newlines inside strings are common, harmless, and unambiguous.
     settings: dict[str, Any] = {
-        "parse_float": hooks.number,
+        "parse_float": _number,
         "parse_constant": hooks.constant,
         "object_pairs_hook": hooks.pairs,
         "strict": False,
@@ -96,6 +98,10 @@ def loads(text: str) -> Decoded:
 
 def decode(data: bytes) -> Decoded | Bad:
     """The value of one record's bytes, or why there is none. Never raises."""
+    if len(data) >= _QUICK_FROM:
+        quick = _quick(data, MAX_DEPTH)
+        if quick is not None:
+            return quick
     if too_deep(data):
         return Bad("too_deep", f"nested deeper than {MAX_DEPTH} levels")
     text, repairs = decode_text(data)
@@ -104,6 +110,84 @@ def decode(data: bytes) -> Decoded | Bad:
     except json.JSONDecodeError as error:
         return _explain(text, error)
     return Decoded(decoded.value, repairs + decoded.repairs)
+
+
+def _number(text: str) -> float | NumberText:
+    value = float(text)
+    return value if repr(value) == text else NumberText(text)
+
+
+_DECODER = msgspec.json.Decoder(float_hook=_number)
+
+
+def _quick(data: bytes, limit: int) -> Decoded | None:
+    """The value by the fast parser, if nothing about it is odd; None where the exact one has to look.
+
+    The fast parser refuses what isn't strict JSON in UTF-8 and hands over every float as it was typed. Only equal keys
+    it does not tell, so keys are counted, in the bytes and in the value.
+    """
+    try:
+        value = _DECODER.decode(data)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    if not isinstance(value, (dict, list)):
+        return Decoded(value)
+    keys, most = _count_keys(value, limit), _most_keys(data)
+    if keys is None:
+        return None
+    # Every surplus is explained by a string that begins with a colon, or some key was there twice.
+    if keys != most and (b"\\u00" in data or keys + _count_colons(value) != most):
+        return None
+    return Decoded(value)
+
+
+def _count_keys(value: dict[str, Any] | list[Any], levels: int) -> int | None:
+    """How many keys all objects of the value have together; None if it nests deeper than the levels."""
+    if levels == 0:
+        return None
+    keys = len(value) if type(value) is dict else 0
+    for item in value.values() if type(value) is dict else value:
+        if type(item) is dict or type(item) is list:
+            inner = _count_keys(item, levels - 1)
+            if inner is None:
+                return None
+            keys += inner
+    return keys
+
+
+def _count_colons(value: Any) -> int:
+    """How many strings of the value (keys too) begin with a colon, after blanks or not."""
+    if isinstance(value, str):
+        return value.lstrip(" ").startswith(":")
+    if isinstance(value, dict):
+        return sum(map(_count_colons, value)) + sum(map(_count_colons, value.values()))
+    return sum(map(_count_colons, value)) if isinstance(value, list) else 0
+
+
+def _most_keys(data: bytes) -> int:
+    """How many keys a JSON text may have: a quote that nothing escapes, blanks, a colon (also where a string begins
+    with one)."""
+    view = np.frombuffer(data, np.uint8)
+    colons = np.flatnonzero(view == ord(":"))
+    before = view[colons - 1]
+    quotes = colons[before == ord('"')] - 1
+    spaced = colons[before <= ord(" ")]
+    escaped = quotes[view[quotes - 1] == ord("\\")]
+    count = len(quotes) - len(escaped) + sum(_ends_string(data, at) for at in escaped.tolist())
+    for colon in spaced.tolist():
+        at = colon - 1
+        while data[at] in b" \t\r\n":
+            at -= 1
+        count += data[at] == ord('"') and _ends_string(data, at)
+    return count
+
+
+def _ends_string(data: bytes, quote: int) -> bool:
+    """Whether the quote at that place is free of a backslash before it."""
+    at = quote - 1
+    while at >= 0 and data[at] == ord("\\"):
+        at -= 1
+    return (quote - at) % 2 == 1
 
 
 def decode_text(data: bytes) -> tuple[str, tuple[str, ...]]:
@@ -137,15 +221,34 @@ def too_deep(data: bytes, limit: int = MAX_DEPTH) -> bool:
 
 def dumps(value: Any) -> str:
     """Compact JSON with keys in their order and numbers as they were typed; NaN and infinities become strings."""
+    if _is_plain(value):
+        try:
+            return msgspec.json.encode(value).decode()
+        except (UnicodeEncodeError, OverflowError):
+            pass  # a lone surrogate, an integer of more than 64 bits: the other encoder writes them
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_odd)
+        return _ENCODER.encode(value)
     except _Odd:
         return "".join(_write(value))
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether the value holds no numbers but integers: any encoder writes it alike."""
+    kind = type(value)
+    if kind is dict or kind is list:
+        for item in value.values() if kind is dict else value:
+            if type(item) is not str and not _is_plain(item):
+                return False
+        return True
+    return kind is str or kind is int or kind is bool or value is None
+
+
 def try_loads(text: str, limit: int = MAX_DEPTH) -> Decoded | None:
     """The value of a text that may be JSON (a tool's arguments, a string field); None where it isn't, or too deep."""
-    if too_deep(text.encode("utf-8", "surrogatepass"), limit):
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) >= _QUICK_FROM and (quick := _quick(data, limit)) is not None:
+        return quick
+    if too_deep(data, limit):
         return None
     try:
         return loads(text)
@@ -159,6 +262,9 @@ class _Odd(TypeError):
 
 def _odd(value: Any) -> Any:
     raise _Odd(type(value).__name__)
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_odd)
 
 
 def _write(value: Any) -> list[str]:

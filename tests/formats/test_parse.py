@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from flywheel.formats import parse
 from flywheel.formats.parse import MAX_DEPTH, Bad, Decoded, NumberText, decode, dumps, too_deep, try_loads
 
 
@@ -117,3 +118,60 @@ def test_values_equal_those_of_pythons_own_parser() -> None:
         for text in (json.dumps(made), json.dumps(made, ensure_ascii=False, indent=1)):
             assert value_of(text.encode()) == made
             assert json.loads(dumps(value_of(text.encode()))) == made
+
+
+PADDING = "x" * 3000
+ODD = [
+    '"a":1', '"a":1,"a":2', '"a" : 1,"a"\t:2', '"a":": b"', '"a":1,"a":2,"b":":c"', '"a":1,"a":2,"b":"\\u003ac"',
+    '"a\\\\":1,"a\\\\":2', '"a\\"":1,"b\\"":2', '"a":"\\":","a":"x"', '"a":"\\\\":1', '"a":" :",":":3',
+    '":a":{"b":1,"b":2}',
+    '"n":1.10', '"n":1e400', '"n":' + "1" * 5000, '"n":NaN', '"n":-0.0', '"n":12345678901234567890123', '"n":-0',
+    '"s":"\\ud83d"', '"s":"tab\there"', '"s":"\\u0000"', '"s":"caf\xe9"',
+    '"a":[1,]', '"a":01', '"a":tru', '"a":{"b":[{}]}',
+    '"a":' + "[" * 300 + "]" * 300, '"a":' + "[" * 250 + "]" * 250, '"a":' + "[" * 5000 + "]" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_the_quick_parser_gives_what_the_exact_one_gives_or_nothing(
+    odd: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = f'{{"{PADDING}":null,{odd}}}'.encode(encoding)
+    found = decode(data)
+    text = decode(json.dumps(PADDING + odd).encode())
+    assert text == Decoded(PADDING + odd)
+    monkeypatch.setattr(parse, "_QUICK_FROM", 1 << 40)
+    assert found == decode(data)
+
+
+def test_the_quick_parser_does_the_work_on_ordinary_records() -> None:
+    for value in ({"a": PADDING, "b": [1, 0.5, {"c": ":x", "d": ' " : '}]}, [PADDING, {"k\\": "\\"}, {'k"': ': "'}]):
+        for indent in (None, 2):
+            data = json.dumps(value, indent=indent).encode()
+            assert parse._quick(data, MAX_DEPTH) == Decoded(value)
+
+
+def test_equal_keys_are_told_wherever_they_stand_and_whatever_stands_around_them() -> None:
+    rng = random.Random(11)
+    pieces = ['"', "\\", ":", " ", ",", "{", "}", "a", "\n", "\\u003a", '":', "é"]
+
+    def text() -> str:
+        return "".join(rng.choices(pieces, k=rng.randrange(7)))
+
+    def members(depth: int) -> str:
+        keys = [text() for _ in range(rng.randrange(5))]
+        if keys and rng.random() < 0.3:
+            keys.append(rng.choice(keys))
+        ends = [rng.choice((":", " :", "\n : ", ":\t")) for _ in keys]
+        values = [f"{{{members(depth + 1)}}}" if depth < 2 and rng.random() < 0.4 else json.dumps(text()) for _ in keys]
+        return ",".join(json.dumps(k, ensure_ascii=False) + e + v for k, e, v in zip(keys, ends, values, strict=True))
+
+    quick = 0
+    for _ in range(2000):
+        raw = f"{{{members(0)}}}"
+        exact = parse.loads(raw)
+        found = parse._quick(raw.encode(), MAX_DEPTH)
+        assert found is None or found == exact, raw
+        quick += found is not None
+    assert quick > 500

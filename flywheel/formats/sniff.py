@@ -12,18 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from flywheel.errors import FormatError
+from flywheel.formats.anthropic_messages import AnthropicMessages
 from flywheel.formats.archive import Member, member_records, members_of
 from flywheel.formats.atif import Atif
 from flywheel.formats.containers import container_of, head_of, records_of, spooled
+from flywheel.formats.nemo_gym import NemoGym
 from flywheel.formats.openai_chat import OpenAIChat
+from flywheel.formats.openai_responses import OpenAIResponses
 from flywheel.formats.read import Chunks
 from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record, Source
 from flywheel.formats.tau_bench import TauBench
 from flywheel.records import Reject
 
 READERS: tuple[Reader, ...] = (
+    AnthropicMessages(),
     Atif(),
+    NemoGym(),
     OpenAIChat(),
+    OpenAIResponses(),
     TauBench(),
 )
 AUTO = "auto"
@@ -99,13 +105,15 @@ def _open_archive(chunks: Chunks, source: Source, named: Reader | None) -> Itera
         if found is not None:
             yield Reading(chunks, source, *found, "archive", file, members)
             return
-        for member in members:
+        for ix, member in enumerate(members):
             part = member.chunks(file)
             container = container_of(part)
             if container == "archive":
                 yield _refused(part, "nested_archive", "an archive inside an archive is not opened; unpack it first")
             else:
                 yield _open(part, replace(source, path=member.path), container, named)
+                if part.damage is not None:  # told by now: whoever asks for the next has used this one
+                    yield member.reject(ix, part.damage.code, str(part.damage))
         if not members and not refused:
             yield _refused(chunks, "empty", "the archive has no files")
 

@@ -20,10 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from decimal import ROUND_HALF_EVEN, Decimal
+from itertools import repeat
+from operator import attrgetter
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
+from msgspec.structs import astuple
 
 from flywheel import ledger, records
 from flywheel.errors import LakeError
@@ -138,10 +141,11 @@ def to_arrow(table: str, rows: Sequence[Any]) -> pa.Table:
     Errors: LakeError naming table and column for a value of the wrong type or range, or a NULL that may not be.
     """
     spec = spec_of(table)
-    for row in rows:
-        if type(row) is not spec.record:
-            raise LakeError(f"table {table} holds {spec.record.__name__} records, not {type(row).__name__}")
-    columns = {name: [getattr(row, name) for row in rows] for name in spec.columns}
+    for kind in set(map(type, rows)) - {spec.record}:
+        raise LakeError(f"table {table} holds {spec.record.__name__} records, not {kind.__name__}")
+    values_of = astuple if issubclass(spec.record, records.Row) else attrgetter(*spec.columns)
+    turned = zip(*map(values_of, rows), strict=True) if rows else repeat((), len(spec.columns))
+    columns: dict[str, Sequence[Any]] = dict(zip(spec.columns, turned, strict=True))
     escaped: set[int] = set()
     arrays = {}
     for name in sorted(spec.columns, key=lambda name: name == "quality_flags"):  # last: by then all escapes are known
@@ -163,9 +167,11 @@ def from_arrow(table: str, data: pa.Table) -> list[Any]:
     return [spec.record(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
-def _array(spec: TableSpec, name: str, values: list[Any], escaped: set[int]) -> pa.Array:
+def _array(spec: TableSpec, name: str, values: Sequence[Any], escaped: set[int]) -> pa.Array:
     """One column. Rows whose text had to be escaped are added to `escaped`."""
     field = spec.schema.field(name)
+    if field.nullable and values.count(None) == len(values):
+        return pa.nulls(len(values), field.type)
     if pa.types.is_decimal(field.type):
         values = [None if v is None else _quantized(v, field.type.scale) for v in values]
     try:

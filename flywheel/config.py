@@ -1,6 +1,6 @@
 """flywheel.toml as frozen pydantic sections; the meaning stands under each field (the Prefect form shows it).
 
-Secrets and locations come from the environment, never from this file. Unknown keys are refused, so that a typo
+Secrets come from the environment, never from this file. Unknown keys are refused, so that a typo
 is a sentence and not a silent default.
 """
 
@@ -33,6 +33,23 @@ class Ingest(Section):
 
     format: str = "auto"
     """`auto` sniffs by content; a format's name forces one reader."""
+    landing: str = "data/landing"
+    """Where trace files land: a folder (below the workspace, or an absolute path), or `s3://bucket/prefix`."""
+    endpoint: str = ""
+    """Address of the S3 server, if it is neither Amazon's nor named by AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
+    settle_seconds: float = Field(default=0.0, ge=0.0)
+    """Objects that changed within the last so many seconds are left for the next time: some writers don't rename."""
+    full_listing_hours: float = Field(default=24.0, ge=0.0)
+    """Of a large S3 prefix only the likely places are listed; after so many hours all of it. 0: always all of it."""
+
+
+class LakeSection(Section):
+    """`[lake]`: where the lake lies."""
+
+    uri: str = "data/lake"
+    """A folder (below the workspace, or an absolute path), or `s3://bucket/prefix`."""
+    endpoint: str = ""
+    """Address of the S3 server, if it is neither Amazon's nor named by AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL."""
 
 
 class Tasks(Section):
@@ -132,6 +149,7 @@ class Config(Section):
 
     base: Base = Base()
     ingest: Ingest = Ingest()
+    lake: LakeSection = LakeSection()
     tasks: Tasks = Tasks()
     repair: Repair = Repair()
     curate: Curate = Curate()

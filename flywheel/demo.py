@@ -78,7 +78,8 @@ def land(workspace: Workspace, traces: Sequence[Path], traffic: bool) -> None:
     if traces:
         from flywheel.ingest import land as land_files
 
-        land_files(workspace, traces)
+        for sentence in land_files(workspace, config, traces).refused:
+            say(sentence)
 
 
 def run_turn(root: str | Path | None, plain: bool = False) -> dict[str, Any]:

@@ -26,6 +26,20 @@ class WorkspaceError(FlywheelError, FileNotFoundError):
     boundary = "workspace"
 
 
+class ObjectError(FlywheelError, OSError):
+    """A store of objects can't be reached or refuses: infrastructure, so no object is quarantined for it."""
+
+    boundary = "objects"
+
+
+class ObjectUnread(ObjectError):
+    """This one file or object can't be read; the others are no worse for it."""
+
+
+class ObjectGone(ObjectUnread):
+    """The object was listed, and is not there any more."""
+
+
 class FormatError(FlywheelError, ValueError):
     """Bytes that no reader accepts, or that the named reader refuses."""
 

@@ -1,6 +1,6 @@
 """Ingest: landing objects that the lake does not know yet become one staged batch of trajectories.
 
-    flywheel ingest [PATH...] [--format NAME] [--stage-only]
+    flywheel ingest [PATH or s3://ADDRESS ...] [--format NAME] [--stage-only] [--full]
 
 Each object is sniffed, read, assembled, redacted, then completed (counts and hashes of what is really stored), all
 before anything is written. What can't be read goes to `quarantine` with its byte range, a code, a sentence, redacted
@@ -8,8 +8,9 @@ bytes and the hash of the original. Bad data never raises: an object that no rea
 
 The batch is named by the hashes of its objects, so the same objects give the same batch. An object whose batch is
 staged already is not read again: judging it is `validate`'s work, and a failed one waits there under its name.
+A file or object that can't be opened (gone, forbidden, a pipe) is left out and named in `refused`; the rest goes on.
 
-Not covered: judging and publishing (`validate`), S3, batches larger than memory.
+Not covered: judging and publishing (`validate`), batches larger than memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from flywheel.config import Config
+from flywheel.errors import ObjectUnread
 from flywheel.formats.assemble import assemble, complete
 from flywheel.formats.read import encoding_of
 from flywheel.formats.reader import Source
@@ -34,7 +36,7 @@ from flywheel.store import artifacts
 from flywheel.store.keys import redaction_key
 from flywheel.store.lake import Lake
 from flywheel.store.landing import Excerpt, LandingBytes, excerpts, land
-from flywheel.store.objects import FolderStore, StoredObject
+from flywheel.store.objects import Notes, ObjectStore, StoredObject, open_store
 from flywheel.trajectory.redact import Redactor, redact_bytes, redact_fragment, redact_outcomes
 from flywheel.workspace import Workspace
 
@@ -58,6 +60,10 @@ class IngestResult:
     bytes: int
     seconds: float
     formats: dict[str, int]  # files by format
+    refused: tuple[str, ...] = ()  # a sentence for each file or object that could not be opened
+    unread: tuple[str, ...] = ()  # of the given paths: those of which nothing could be read
+    deleted: int = 0  # objects that were gone between listing and reading
+    replaced: int = 0  # and those that were read as the newer ones
 
 
 @dataclass(slots=True)
@@ -87,33 +93,42 @@ class _Read:
 
 
 def ingest(
-    workspace: Workspace, config: Config, paths: Sequence[Path] = (), progress: Progress = silent
+    workspace: Workspace,
+    config: Config,
+    paths: Sequence[Path | str] = (),
+    progress: Progress = silent,
+    *,
+    full: bool = False,
 ) -> IngestResult:
     """Land the given paths, then stage every landing object that is not recorded yet as one batch.
 
-    Errors: ConfigError for a path that can't be read, FormatError for an unknown `[ingest] format`, WorkspaceError
-    without a redaction key. Data itself never raises.
+    `full`: list a large S3 prefix to its end, whenever that was done last.
+    Errors: ConfigError for an impossible address, FormatError for an unknown `[ingest] format`, WorkspaceError without
+    a redaction key, ObjectError where the landing zone can't be reached. Data itself never raises.
     """
     started = time.perf_counter()
     if config.ingest.format != "auto":
         reader_named(config.ingest.format)
     key = redaction_key(workspace)
-    land(workspace, paths)
-    store, lake = FolderStore(workspace.landing), Lake(workspace)
-    landed = store.list()
+    given, notes = land(workspace, config, paths), Notes()
+    store, lake = open_store(workspace, config, full=full), Lake(workspace)
+    landed = store.list(notes)
     known = lake.recorded_objects() | _in_staging(workspace, lake)
     fresh = {stored.sha256: stored for stored in landed if stored.sha256 not in known}
     total, done = sum(stored.size for stored in fresh.values()), 0
-    read: list[_Read] = []
-    for _, stored in sorted(fresh.items()):  # by content: the order must not depend on names
+    found: dict[str, _Read] = {}
+    for _, stored in sorted(fresh.items()):
         progress(done, total, stored.key)
-        read.append(_read(store, stored, config.ingest.format))
+        item = _read(store, stored, config.ingest.format, notes)
+        if item is not None and item.stored.sha256 not in known:
+            found[item.stored.sha256] = item
         done += stored.size
     progress(done, total, "bytes read")
+    read = [item for _, item in sorted(found.items())]  # by content: the order must not depend on names
     tables = _rows(read, key)
-    batch = content_id("batch", sorted(fresh)) if fresh else None
+    batch = content_id("batch", sorted(found)) if found else None
     if batch is not None:
-        lake.stage(batch, tables, objects=sorted(fresh))
+        lake.stage(batch, tables, objects=sorted(found))
     return IngestResult(
         batch=batch,
         files=len(read),
@@ -125,6 +140,10 @@ def ingest(
         bytes=total,
         seconds=time.perf_counter() - started,
         formats=dict(sorted(Counter(row.format for row in tables["source_file"]).items())),
+        refused=(*given.refused, *notes.left_out),
+        unread=given.unread,
+        deleted=notes.deleted,
+        replaced=notes.replaced,
     )
 
 
@@ -134,8 +153,18 @@ def _in_staging(workspace: Workspace, lake: Lake) -> set[str]:
     return {sha256 for folder in folders for sha256 in artifacts.load(folder).inputs["objects"]}
 
 
-def _read(store: FolderStore, stored: StoredObject, format_name: str) -> _Read:
-    source = LandingBytes(store, stored)
+def _read(store: ObjectStore, stored: StoredObject, format_name: str, notes: Notes) -> _Read | None:
+    """One object; None, and a note, if it can't be opened or changes under the reader."""
+    try:
+        with LandingBytes(store, stored) as source:
+            notes.replaced += source.stored.sha256 != stored.sha256
+            return _read_whole(source, source.stored, format_name)
+    except ObjectUnread as error:
+        notes.leave_out(error)
+        return None
+
+
+def _read_whole(source: LandingBytes, stored: StoredObject, format_name: str) -> _Read:
     item = _Read(stored, source, encoding_of(next(iter(source()), b"")))
     for opened in open_readings(source, Source(source_id=stored.sha256, uri=stored.key), format_name):
         if isinstance(opened, Reject):

@@ -134,7 +134,7 @@ def init(
 
 def config_text(config: Config) -> str:
     """A flywheel.toml that says every setting of the configuration, with its meaning above it."""
-    lines = ["# The settings of this workspace. Secrets and addresses come from the environment, never from here."]
+    lines = ["# The settings of this workspace. Secrets come from the environment, never from here."]
     for name in Config.model_fields:
         section = getattr(config, name)
         lines += ["", f"[{name}]"]

@@ -44,27 +44,37 @@ def opened(root: str | Path | None, *overrides: Section | None) -> tuple[Workspa
 
 
 def ingest(
-    root: str | Path | None, settings: Section | None = None, *, paths: Sequence[Path] = (), progress: Progress = silent
+    root: str | Path | None,
+    settings: Section | None = None,
+    *,
+    paths: Sequence[Path | str] = (),
+    full: bool = False,
+    progress: Progress = silent,
 ) -> Result:
     """Landing objects become a staged batch; the batch is judged; what passes is published."""
     from flywheel.ingest import ingest as stage_batch
     from flywheel.validate import validate
 
     workspace, config = opened(root, settings)
-    staged = stage_batch(workspace, config, paths=paths, progress=progress)
+    staged = stage_batch(workspace, config, paths=paths, full=full, progress=progress)
     judged = validate(workspace, config, progress=progress)
     return {**asdict(staged), **asdict(judged)}
 
 
 def stage_only(
-    root: str | Path | None, settings: Section | None = None, *, paths: Sequence[Path] = (), progress: Progress = silent
+    root: str | Path | None,
+    settings: Section | None = None,
+    *,
+    paths: Sequence[Path | str] = (),
+    full: bool = False,
+    progress: Progress = silent,
 ) -> Result:
     """The first half of `ingest`: the batch waits for `flywheel validate`."""
     from flywheel.ingest import ingest as stage_batch
     from flywheel.store.lake import Lake
 
     workspace, config = opened(root, settings)
-    staged = stage_batch(workspace, config, paths=paths, progress=progress)
+    staged = stage_batch(workspace, config, paths=paths, full=full, progress=progress)
     head = Lake(workspace).head()
     return {**asdict(staged), "snapshot": head.snapshot_id if head else None, "judged": []}
 

@@ -1,7 +1,7 @@
 """Where things lie in a workspace: one property a place, no I/O beyond finding the root.
 
 flywheel.toml  dvc.yaml          data/landing/   data/staging/<batch>/   data/lake/<table>/   data/lake.duckdb
-data/tasksets/<name>/            data/repairs/<id>/   data/curricula/<id>/   data/evals/<id>/
+data/objects/  data/tasksets/<name>/            data/repairs/<id>/   data/curricula/<id>/   data/evals/<id>/
 data/decisions/<id>/  data/turns/<id>/  data/reports/   data/champion/
 models/base/   models/policy/ (the DVC artifact)   models/runs/<id>/
 """
@@ -48,7 +48,13 @@ class Workspace:
 
     @property
     def landing(self) -> Path:
+        """Where trace files land unless `[ingest] landing` names another place."""
         return self.data / "landing"
+
+    @property
+    def object_index(self) -> Path:
+        """What is known of landing objects (see `store/objects_index.py`); it may be deleted."""
+        return self.data / "objects" / "index.sqlite"
 
     @property
     def staging(self) -> Path:

@@ -21,7 +21,7 @@ from flywheel.workspace import Workspace
 TEMPLATE = Path(__file__).parents[1] / "flywheel" / "templates" / "dvc.yaml"
 INGEST_KEYS = {
     "batch", "snapshot", "files", "records", "trajectories", "quarantined", "repaired", "skipped", "bytes", "seconds",
-    "formats",
+    "formats", "refused",
 }  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from flywheel.config import Config, Ingest
-from flywheel.errors import ConfigError, FormatError, WorkspaceError
+from flywheel.errors import FormatError, WorkspaceError
 from flywheel.ingest import KEPT_BYTES, IngestResult, ingest, land
-from flywheel.store import landing
+from flywheel.store import landing_unpack
 from flywheel.store.keys import make_redaction_key
 from flywheel.store.lake import Lake
 from flywheel.store.landing import LandingBytes, excerpts
@@ -203,7 +203,7 @@ def test_gzip_is_opened_and_a_damaged_one_gives_its_good_half(bare: Workspace, t
 
 
 def test_a_gzip_bomb_is_not_unpacked(bare: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landing, "FREE_EXPANSION", 1 << 20)
+    monkeypatch.setattr(landing_unpack, "FREE_EXPANSION", 1 << 20)
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(json.dumps(trace(1)).encode() + b"\n" + b"[" * (30 << 20)))
     result = ingest(bare, CONFIG, [tmp_path / "bomb.gz"])
     assert [row["code"] for row in staged(bare, result)["quarantine"]][-1] == "gzip_bomb"
@@ -223,13 +223,15 @@ def test_the_format_can_be_forced(bare: Workspace, tmp_path: Path) -> None:
     assert len(FolderStore(bare.landing).list()) == 1
 
 
-def test_paths_that_can_not_be_read_are_refused_before_anything_is_copied(bare: Workspace, tmp_path: Path) -> None:
+def test_paths_that_can_not_be_read_are_named_and_the_others_land(bare: Workspace, tmp_path: Path) -> None:
     good = write(tmp_path / "good.jsonl", trace(1))
     os.mkfifo(tmp_path / "pipe")
-    for bad in (tmp_path / "missing.jsonl", tmp_path / "pipe"):
-        with pytest.raises(ConfigError, match=bad.name):
-            ingest(bare, CONFIG, [good, bad])
-    assert FolderStore(bare.landing).list() == []
+    result = ingest(bare, CONFIG, [tmp_path / "missing.jsonl", good, tmp_path / "pipe"])
+    assert (result.files, result.trajectories) == (1, 1)
+    assert result.unread == (str(tmp_path / "missing.jsonl"), str(tmp_path / "pipe"))
+    missing, pipe = result.refused
+    assert missing.startswith(f"{tmp_path / 'missing.jsonl'} is gone")
+    assert pipe.startswith(f"{tmp_path / 'pipe'} is neither a file nor a folder")
 
 
 def test_without_a_redaction_key_nothing_is_read(tmp_path: Path) -> None:
@@ -240,12 +242,12 @@ def test_without_a_redaction_key_nothing_is_read(tmp_path: Path) -> None:
 
 def test_landing_names_are_of_content_and_copies_are_made_once(bare: Workspace, tmp_path: Path) -> None:
     first = write(tmp_path / "a b$.jsonl", trace(1))
-    (key,) = land(bare, [first])
+    (key,) = land(bare, CONFIG, [first]).keys
     assert key == f"{hashlib.sha256(first.read_bytes()).hexdigest()[:16]}-a_b_.jsonl"
-    assert land(bare, [write(tmp_path / "copy.tmp", trace(1))]) == [key]
-    (hidden,) = land(bare, [write(tmp_path / ".x.part", trace(2))])
+    assert land(bare, CONFIG, [write(tmp_path / "copy.tmp", trace(1))]).keys == (key,)
+    (hidden,) = land(bare, CONFIG, [write(tmp_path / ".x.part", trace(2))]).keys
     assert {stored.key for stored in FolderStore(bare.landing).list()} == {key, hidden}
-    assert land(bare, [bare.landing / key]) == [key]
+    assert land(bare, CONFIG, [bare.landing / key]).keys == (key,)
 
 
 def test_excerpts_are_exact_in_chunks_of_any_size() -> None:

@@ -50,6 +50,8 @@ DOORS = {
     "great_expectations": ("flywheel/validate.py",),
     "dvc": ("flywheel/store/registry",),
     "gto": ("flywheel/store/registry",),
+    "boto3": ("flywheel/store/objects",),
+    "botocore": ("flywheel/store/objects",),
 }
 
 

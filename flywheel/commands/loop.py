@@ -13,7 +13,7 @@ from flywheel.commands.group import PathArgument, cli, common, run_stage, run_ve
 
 INGEST_SAYS = (
     "batch", "snapshot", "files", "records", "trajectories", "quarantined", "repaired", "skipped", "bytes", "seconds",
-    "formats",
+    "formats", "refused",
 )  # fmt: skip
 champion_option = click.option(
     "--champion", is_flag=True, help="Rebuild the champion's part, as `dvc repro` does: inputs from data/champion."
@@ -60,11 +60,17 @@ def init(
 
 @cli.command()
 @common
-@click.argument("paths", nargs=-1, type=click.Path(path_type=Path, exists=True))
+@click.argument("paths", nargs=-1)
 @click.option("--stage-only", is_flag=True, help="Stage the batch; leave judging and publishing to `validate`.")
 @click.option("--format", "format_", help="Use this reader for every file instead of sniffing by content.")
-def ingest(root: Path | None, as_json: bool, paths: tuple[Path, ...], stage_only: bool, format_: str | None) -> None:
-    """Land trace files, stage them as a batch, judge it, publish what passes."""
+@click.option("--full", is_flag=True, help="List all of a large S3 prefix, not only where new objects are likely.")
+def ingest(
+    root: Path | None, as_json: bool, paths: tuple[str, ...], stage_only: bool, format_: str | None, full: bool
+) -> None:
+    """Land trace files (paths or s3:// addresses), stage them as a batch, judge it, publish what passes.
+
+    What can't be read is named and left out. Exit 1 if of one of the given paths nothing could be read.
+    """
     from flywheel import stages
     from flywheel.config import Ingest
     from flywheel.terminal import TerminalProgress, show
@@ -72,9 +78,13 @@ def ingest(root: Path | None, as_json: bool, paths: tuple[Path, ...], stage_only
     settings = Ingest(format=format_) if format_ else None
     verb = stages.stage_only if stage_only else stages.ingest
     with TerminalProgress("ingest") as progress:
-        result = verb(root, settings, paths=paths, progress=progress)
+        result = verb(root, settings, paths=paths, full=full, progress=progress)
     show({name: result[name] for name in INGEST_SAYS}, as_json)
+    for sentence in result["refused"]:
+        sys.stderr.write(f"flywheel: ingest: {sentence}\n")
     refuse_failed(result["judged"])
+    if result["unread"]:
+        sys.exit(1)
 
 
 @cli.command()

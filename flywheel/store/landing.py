@@ -1,125 +1,173 @@
-"""Landing objects as streams of bytes: files copied in under a name of their content, gzip opened on the way out.
+"""Landing objects as streams of bytes: people's files put into the landing zone, and opened (unpacked) on the way out.
 
-A damaged or bomb-like gzip stream gives what could be read and then says why it stopped, instead of raising: the good
-half of a file is worth having. Offsets are those of the decompressed bytes.
+A file is named by its content: `<16 hex>-<name>`; of a folder the paths below it stay, so that readers see neighbours:
+`<folder>/<path>/<16 hex>-<name>`. What lies there already, whatever it's called, is not put there again. What can't be
+read is left out with a sentence, and the rest lands.
 
-Not covered: zstd, zip and other containers (they are read as they are, and no reader accepts them).
+An object is opened once and stays open, so that it's the same bytes however often they are gone through. A damaged or
+bomb-like stream gives what could be read and then says why it stopped (`damage`). Offsets are those of the unpacked
+bytes.
+
+Not covered: zip and other containers (`formats/containers.py`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
-from flywheel.errors import ConfigError
-from flywheel.store.artifacts import file_sha256, sync_folder
-from flywheel.store.objects import FolderStore, ObjectStore, StoredObject
+from flywheel.config import Config
+from flywheel.errors import ObjectUnread
+from flywheel.store.landing_unpack import CHUNK, Compression, Unreadable, compression_of, repacked, unpacked
+from flywheel.store.objects import FolderStore, Notes, ObjectStore, StoredObject, is_ignored, open_store
+from flywheel.store.objects_index import ObjectIndex
 from flywheel.workspace import Workspace
 
-CHUNK = 1 << 20
-GZIP = b"\x1f\x8b"
-MOST_EXPANSION = 200  # text logs pack 5 to 50 times; gzip itself can do 1000
-FREE_EXPANSION = 64 << 20
-_GZIP_WINDOW = 31  # zlib's way to say: with a gzip header
-_PIECE = 1 << 12  # packed bytes at a time: what is lost with a damaged one
 _UNSAFE = re.compile(r"[^A-Za-z0-9@._-]+")  # an address in a name stays one, so that redaction sees it
+_LONGEST = 120  # characters of a name: with its hash and a draft's suffix it has to fit 255 bytes
 
 
-def land(workspace: Workspace, paths: Sequence[Path]) -> list[str]:
-    """Copy files (folders: all files below) into data/landing, under their content's name; gives the keys.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Landed:
+    """What was put into the landing zone."""
 
-    A file that lies there already, whatever it's called, is not copied again.
-    Errors: ConfigError for a path that is missing, no regular file, or not readable; nothing is copied then.
+    keys: tuple[str, ...]  # of every file that was read, new or there before
+    refused: tuple[str, ...]  # a sentence for each file or folder that can't be read
+    unread: tuple[str, ...]  # of the given paths: those of which nothing was read
+
+
+def land(workspace: Workspace, config: Config, paths: Sequence[Path | str]) -> Landed:
+    """Put files, folders (all files below) and `s3://` addresses into the landing zone, under their content's name.
+
+    Errors: ObjectError if the landing zone, or the server of an address, can't be reached; ConfigError for an address
+    that is none. A path that can't be read is no error: it is refused, and the others land.
     """
-    files = [file for path in paths for file in _files(path)]
-    known = {stored.sha256: stored.key for stored in FolderStore(workspace.landing).list()} if files else {}
-    keys = []
-    for file in files:
-        sha256 = file_sha256(file)
-        if sha256 not in known:
-            known[sha256] = f"{sha256[:16]}-{_UNSAFE.sub('_', file.name).lstrip('.') or 'file'}"
-            if known[sha256].endswith((".tmp", ".part", ".partial")):  # the store takes such names for unfinished
-                known[sha256] += ".landed"
-            _copy(file, workspace.landing / known[sha256])
-        keys.append(known[sha256])
-    return keys
+    notes = Notes()
+    unread: list[str] = []
+    keys: list[str] = []
+    target = open_store(workspace, config)
+    known = {stored.sha256: stored.key for stored in target.list(Notes())} if paths else {}
+    for path in paths:
+        before, n_before = len(notes.left_out), len(keys)
+        source, found = _source(workspace, config, path, notes)
+        for stored, folder in found:
+            try:
+                known[stored.sha256] = known.get(stored.sha256) or _put(target, source, stored, folder)
+            except ObjectUnread as error:
+                notes.leave_out(error)
+                continue
+            keys.append(known[stored.sha256])
+        if len(keys) == n_before:
+            unread.append(str(path))
+            if len(notes.left_out) == before:
+                notes.left_out.append(f"{path} holds no files; give files or folders of traces")
+    return Landed(keys=tuple(keys), refused=tuple(notes.left_out), unread=tuple(unread))
 
 
-def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise ConfigError(f"{path} does not exist; give files or folders of traces")
-    found = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    for file in found:
-        if not file.is_file():
-            raise ConfigError(f"{file} is neither a file nor a folder (a pipe or a device?); save it to a file first")
-        if not os.access(file, os.R_OK):
-            raise ConfigError(f"{file} can't be read by this user; change its permissions or leave it out")
-    return found
+def _source(
+    workspace: Workspace, config: Config, path: Path | str, notes: Notes
+) -> tuple[ObjectStore, list[tuple[StoredObject, str]]]:
+    """Where the path's files are, and each with the folder it gets in the landing zone."""
+    if str(path).startswith("s3:"):
+        from flywheel.store.objects_s3 import named, open_path
+
+        store = open_path(workspace, config.ingest, str(path))
+        return store, [(stored, stored.key.rpartition("/")[0]) for stored in named(store, notes)]
+    path = Path(path)
+    whole = path.is_dir()
+    root = path if whole else path.parent
+    folder = FolderStore(root, ObjectIndex(workspace.object_index, f"folder:{root.absolute()}"), everything=True)
+    if whole:
+        name = path.resolve().name
+        return folder, [(stored, f"{name}/{stored.key}".rpartition("/")[0]) for stored in folder.list(notes)]
+    try:
+        return folder, [(folder.one(path.name), "")]
+    except ObjectUnread as error:
+        notes.leave_out(error)
+        return folder, []
 
 
-def _copy(file: Path, target: Path) -> None:
-    """Streamed, and visible only when complete."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    draft = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
-    with file.open("rb") as source, draft.open("wb") as out:
-        while chunk := source.read(CHUNK):
-            out.write(chunk)
-        out.flush()
-        os.fsync(out.fileno())
-    draft.replace(target)
-    sync_folder(target.parent)
+def _put(target: ObjectStore, source: ObjectStore, stored: StoredObject, folder: str) -> str:
+    opened = source.open(stored)
+    with opened.stream:
+        *folders, name = (*(part for part in folder.split("/") if part), stored.key.rpartition("/")[2])
+        key = "/".join((*map(_part, folders), f"{opened.stored.sha256[:16]}-{_part(name)}"))
+        return target.put(key, opened.stream).key
+
+
+def _part(name: str) -> str:
+    """A name as a part of a key: plain characters, not hidden, not like an unfinished one, short enough."""
+    plain = _UNSAFE.sub("_", name)[-_LONGEST:].lstrip(".") or "file"
+    return f"{plain}.landed" if is_ignored(plain) else plain
 
 
 @dataclass(slots=True)
 class LandingBytes:
-    """One landing object; each call opens it anew and yields its decompressed bytes."""
+    """One landing object, open until it's closed; each call yields its unpacked bytes from the start.
+
+    Errors: ObjectGone when it's made and there is no such object any more; ObjectError if it can't be read, also while
+    its bytes are gone through: then nothing of it may be kept.
+    """
 
     store: ObjectStore
-    stored: StoredObject
-    compression: str | None = field(default=None, init=False)
-    size: int = field(default=0, init=False)  # decompressed, as far as the last pass got
+    stored: StoredObject  # the newer object of this key, if it was replaced since it was listed
+    compression: Compression | None = field(default=None, init=False)
+    size: int = field(default=0, init=False)  # unpacked, as far as the last pass got
     damage: tuple[str, str] | None = field(default=None, init=False)  # code and sentence, once a pass met it
+    _stream: BinaryIO = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        with self.store.open(self.stored.key) as stream:
-            self.compression = "gzip" if stream.read(2) == GZIP else None
+        opened = self.store.open(self.stored)
+        self.stored, self._stream = opened.stored, opened.stream
+        self.compression = compression_of(self._reader()(4))
+
+    def __enter__(self) -> LandingBytes:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the object; what was found out about it stays."""
+        self._stream.close()
 
     def __call__(self) -> Iterator[bytes]:
         self.size = 0
-        with self.store.open(self.stored.key) as stream:
-            for chunk in self._unpacked(stream) if self.compression else iter(lambda: stream.read(CHUNK), b""):
+        read = self._reader()
+        try:
+            packed = self.compression
+            for chunk in unpacked(read, packed, self.stored.size) if packed else iter(lambda: read(CHUNK), b""):
                 self.size += len(chunk)
                 yield chunk
+        except Unreadable as error:
+            self.damage = (error.code, str(error))
 
-    def _unpacked(self, stream: BinaryIO) -> Iterator[bytes]:
-        """The members of a gzip stream one after the other; stops, with `damage` set, where it can't go on."""
-        limit = FREE_EXPANSION + MOST_EXPANSION * self.stored.size
-        member, packed = zlib.decompressobj(_GZIP_WINDOW), b""
-        while packed := packed or stream.read(_PIECE):
-            if member.eof:
-                if not packed.strip(b"\0"):  # padding
-                    packed = b""
-                    continue
-                member = zlib.decompressobj(_GZIP_WINDOW)
-            try:
-                chunk = member.decompress(packed, CHUNK)
-            except zlib.error as error:
-                self.damage = ("damaged_gzip", f"the gzip stream is damaged after {self.size} bytes: {error}")
-                return
-            packed = member.unused_data if member.eof else member.unconsumed_tail
-            if chunk:
-                yield chunk
-            if self.size > limit:
-                self.damage = ("gzip_bomb", f"{self.stored.size} bytes of gzip give more than {limit}: not read on")
-                return
-        if not member.eof:
-            self.damage = ("damaged_gzip", f"the gzip stream breaks off after {self.size} bytes")
+    def _reader(self) -> Callable[[int], bytes]:
+        """Reads on from where it stands itself: several passes may be under way."""
+        at = 0
+
+        def read(size: int) -> bytes:
+            nonlocal at
+            self._stream.seek(at)
+            data = self._stream.read(size)
+            at += len(data)
+            return data
+
+        return read
+
+
+def packed_like(source: LandingBytes, data: bytes | Iterable[bytes]) -> BinaryIO:
+    """The given bytes packed as the object is, as a file without a name: what takes its place when it's cut."""
+    file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - whoever puts it there closes it
+    repacked((data,) if isinstance(data, bytes) else data, source.compression, file)
+    file.seek(0)
+    return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flywheel.errors import WorkspaceError
+from flywheel.errors import ObjectGone, WorkspaceError
 from flywheel.store.objects import FolderStore, StoredObject
 
 
@@ -19,7 +19,8 @@ def test_objects_come_back_by_key_in_order(tmp_path: Path) -> None:
     assert store.list() == sorted(put, key=lambda stored: stored.key)
     assert store.list()[0] == StoredObject("a.jsonl", 1, hashlib.sha256(b"1").hexdigest())
     for key, value in data.items():
-        with store.open(key) as stream:
+        (stored,) = (stored for stored in store.list() if stored.key == key)
+        with store.open(stored).stream as stream:
             assert stream.read() == value
 
 
@@ -36,7 +37,8 @@ def test_putting_again_replaces_and_leaves_nothing_behind(tmp_path: Path) -> Non
     store.put("a", b"old")
     assert store.put("a", b"new").sha256 == hashlib.sha256(b"new").hexdigest()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-    assert store.open("a").read() == b"new"
+    with store.open(store.list()[0]).stream as stream:
+        assert stream.read() == b"new"
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../up", "a/../../up", ".hidden", "a/.b", "x.tmp"])
@@ -45,10 +47,10 @@ def test_a_key_stays_below_the_root(tmp_path: Path, key: str) -> None:
     with pytest.raises(WorkspaceError, match="can't be a key"):
         store.put(key, b"")
     with pytest.raises(WorkspaceError, match="can't be a key"):
-        store.open(key)
+        store.open(StoredObject(key, 0, ""))
     assert not (tmp_path / "root").exists()
 
 
 def test_a_missing_object_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WorkspaceError, match="no object 'gone'"):
-        FolderStore(tmp_path).open("gone")
+    with pytest.raises(ObjectGone, match="gone.jsonl is gone"):
+        FolderStore(tmp_path).open(StoredObject("gone.jsonl", 0, ""))

@@ -1,0 +1,138 @@
+"""One object from S3, whole: what breaks off is resumed, what was replaced is started over, what is gone is said.
+
+Each request after the first asks for the ETag of the first (If-Match), so the bytes are those of one object and never a
+mixture of two. Between tries without progress there is a pause; after `RESUMES` of them it is an error with a sentence.
+
+Not covered: several parts of one object at a time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from flywheel.errors import ObjectError
+from flywheel.store.objects import StoredObject
+from flywheel.store.objects_client import REPLACED, S3Place, code_of, explained
+from flywheel.store.objects_files import CHUNK
+
+RESUMES = 3  # tries in a row without a byte of progress
+RESTARTS = 5  # times that the object was replaced while it was read
+PAUSE = 0.5  # seconds, doubled each time
+KEPT = 1 << 30  # bytes of small objects that wait to be opened
+
+
+@dataclass(slots=True)
+class Scratch:
+    """Files without a name in a folder, gone with the process; one of them keeps small objects until they are read."""
+
+    folder: Path = Path(tempfile.gettempdir())
+    _file: BinaryIO | None = None
+    _size: int = 0
+    _at: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def file(self) -> BinaryIO:
+        """A new empty file."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryFile(dir=self.folder)
+
+    def keep(self, stored: StoredObject, data: bytes) -> None:
+        """Keep a small object, while there is room."""
+        with self._lock:
+            if self._size + len(data) <= KEPT:
+                self._file = self._file or self.file()
+                self._file.seek(self._size)
+                self._file.write(data)
+                self._at[stored.key, stored.state] = (self._size, len(data))
+                self._size += len(data)
+
+    def kept(self, stored: StoredObject) -> bytes | None:
+        """The bytes of an object, if they were kept."""
+        with self._lock:
+            place = self._at.get((stored.key, stored.state))
+            if place is None or self._file is None:
+                return None
+            self._file.seek(place[0])
+            return self._file.read(place[1])
+
+
+@dataclass(slots=True)
+class Download:
+    """One object on its way. `get` is the client's get_object."""
+
+    get: Callable[..., Any]
+    place: S3Place
+    key: str  # in the bucket
+    sink: BinaryIO | None = None  # None: only the hash is wanted
+    replaced: int = 0
+    etag: str = ""
+    size: int = 0
+    _done: int = 0
+    _hash: Any = None
+
+    def run(self, etag: str = "") -> tuple[int, str, str]:
+        """Size, sha256 and ETag of what was read: of the object with the given ETag, or of the one in its place.
+
+        Errors: ObjectGone, or ObjectError with a sentence.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        self._start_over(etag)
+        failures = 0
+        while True:
+            before = self._done
+            try:
+                self._read_on()
+                return self.size, self._hash.hexdigest(), self.etag
+            except ClientError as error:
+                if code_of(error) not in REPLACED or self.replaced == RESTARTS:
+                    raise explained(error, self.place, self.key) from error
+                self.replaced += 1
+                self._start_over("")
+            except (BotoCoreError, _BrokenOff) as error:
+                failures = 0 if self._done > before else failures + 1
+                if failures == RESUMES:
+                    raise self._given_up(error) from error
+                time.sleep(PAUSE * 2**failures)
+
+    def _start_over(self, etag: str) -> None:
+        self.etag, self._done, self._hash = etag, 0, hashlib.sha256()
+        if self.sink is not None:
+            self.sink.seek(0)
+            self.sink.truncate()
+
+    def _read_on(self) -> None:
+        """From where it stands to the end, in one request."""
+        arguments: dict[str, str] = {"IfMatch": self.etag} if self.etag else {}
+        if self._done:
+            arguments["Range"] = f"bytes={self._done}-"
+        answer = self.get(Bucket=self.place.bucket, Key=self.key, **arguments)
+        if self._done and "ContentRange" not in answer:  # a server that knows no ranges
+            self._start_over(self.etag)
+        self.etag, self.size = answer["ETag"], self._done + answer["ContentLength"]
+        for chunk in answer["Body"].iter_chunks(CHUNK):
+            self._hash.update(chunk)
+            if self.sink is not None:
+                self.sink.write(chunk)
+            self._done += len(chunk)
+        if self._done != self.size:
+            raise _BrokenOff(f"{self._done} of {self.size} bytes")
+
+    def _given_up(self, error: Exception) -> ObjectError:
+        if not self._done:
+            return explained(error, self.place, self.key)
+        return ObjectError(
+            f"{self.place.url(self.key)}: the server broke off after {self._done} of {self.size} bytes and did not go "
+            f"on ({type(error).__name__}); nothing of it was staged. Run the same command when the server answers again"
+        )
+
+
+class _BrokenOff(Exception):
+    """The answer ended early without an error of its own."""

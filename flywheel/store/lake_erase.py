@@ -12,23 +12,24 @@ Not covered: landing objects, staged batches and curricula (`flywheel/erase.py`)
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 import duckdb
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from flywheel.ledger import Snapshot, Tombstone
 from flywheel.records import canonical_json, content_id
-from flywheel.store import artifacts, lake_publish, lake_views
+from flywheel.store import lake_publish, lake_views
 from flywheel.store.lake import Lake
+from flywheel.store.lake_read import write_record
 from flywheel.store.tables import TABLES
 
+JOURNAL = "erasing.json"
 _BY_TRAJECTORY = ("trajectory", "step", "tool_call", "verdict", "failure")
 
 # Everything that repeats what the user said, however far from where it was said.
@@ -121,13 +122,13 @@ def find(lake: Lake, user_hash: str, erased_at: datetime) -> Found:
 
 def begun(lake: Lake) -> Found | None:
     """The erasure that a killed process left half-way."""
-    path = _journal(lake)
-    return msgspec.json.decode(path.read_bytes(), type=Found) if path.is_file() else None
+    journal = lake.location.read(JOURNAL)
+    return None if journal is None else msgspec.json.decode(journal, type=Found)
 
 
 def begin(lake: Lake, found: Found) -> None:
     """Write the journal: from here on the erasure will be finished, by this process or by the next."""
-    artifacts.write_atomic(_journal(lake), canonical_json(asdict(found)).encode())
+    lake.location.write(JOURNAL, canonical_json(asdict(found)).encode())
 
 
 def erase(lake: Lake, found: Found) -> tuple[Snapshot, dict[str, int]]:
@@ -140,9 +141,8 @@ def erase(lake: Lake, found: Found) -> tuple[Snapshot, dict[str, int]]:
         lake_publish.roll_forward(lake)
         predicates = dict(_predicates(found))
         for table, predicate in predicates.items():
-            folder = lake.workspace.lake / table
-            if DeltaTable.is_deltatable(str(folder)):
-                removed[table] = _delete(folder, predicate, found.batch_id)
+            if lake.has_table(table):
+                removed[table] = _delete(lake.table(table), predicate, found.batch_id)
         touched = [path for table, predicate in predicates.items() for path in _rewrite(lake, table, predicate)]
         _mark(lake, set(touched))
         lake.stage(found.batch_id, {"tombstone": [_tombstone(found)]}, objects=found.objects)
@@ -151,17 +151,13 @@ def erase(lake: Lake, found: Found) -> tuple[Snapshot, dict[str, int]]:
             lake_publish.publish_staged(lake, found.batch_id, "accepted", reason, lake.turn_id, latest=True)
         head = lake.head()
         assert head is not None, "a lake that just published has a head"
-        lake_views.refresh(lake.workspace, head, lake.files)
+        lake_views.refresh(lake.workspace, lake.location, lake.head, lake.files)
     return head, {table: n for table, n in removed.items() if n}
 
 
 def finish(lake: Lake) -> None:
     """Drop the journal: everything of the erasure is done."""
-    _journal(lake).unlink()
-
-
-def _journal(lake: Lake) -> Path:
-    return lake.workspace.lake / "erasing.json"
+    lake.location.delete(JOURNAL)
 
 
 def _tombstone(found: Found) -> Tombstone:
@@ -205,9 +201,8 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _delete(folder: Path, predicate: str, batch_id: str) -> int:
+def _delete(table: DeltaTable, predicate: str, batch_id: str) -> int:
     """Delete from the newest version, once per erasure; how many rows went."""
-    table = DeltaTable(folder)
     if table.transaction_version(batch_id) is not None:
         return 0
     properties = CommitProperties(app_transactions=[Transaction(app_id=batch_id, version=1)])
@@ -215,26 +210,26 @@ def _delete(folder: Path, predicate: str, batch_id: str) -> int:
     return int(metrics.get("num_deleted_rows") or 0)
 
 
-def _rewrite(lake: Lake, table: str, predicate: str) -> Iterator[Path]:
+def _rewrite(lake: Lake, table: str, predicate: str) -> Iterator[str]:
     """Rewrite every Parquet file of the table that still has such rows, under its name; the files rewritten."""
-    folder = lake.workspace.lake / table
-    files = sorted(folder.glob("*.parquet")) if folder.is_dir() else []
+    names = [name for name in lake.location.names(table) if name.endswith(".parquet")]
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
-        for path in files:
+        lake.location.attach(con)
+        for name in names:
+            path = f"{lake.location.table(table)}/{name.rsplit('/', 1)[1]}"
             source = f"read_parquet([{lake_views.quoted(path)}], hive_partitioning=false)"
             ((rows,),) = con.execute(f"SELECT count(*) FROM {source} WHERE {predicate}").fetchall()
             if not rows:
                 continue
             kept = con.sql(f"SELECT * FROM {source} WHERE NOT coalesce({predicate}, false)").to_arrow_table()
-            draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}.tmp")
-            pq.write_table(kept.cast(TABLES[table].schema), draft, compression="zstd")
-            draft.replace(path)
-            artifacts.sync_folder(folder)
+            buffer = pa.BufferOutputStream()
+            pq.write_table(kept.cast(TABLES[table].schema), buffer, compression="zstd")
+            lake.location.write(name, buffer.getvalue().to_pybytes())
             yield path
 
 
-def _mark(lake: Lake, touched: set[Path]) -> None:
+def _mark(lake: Lake, touched: set[str]) -> None:
     """Say of every snapshot that named a rewritten file that its rows can't be had again."""
     stale = []
     for snapshot in lake.snapshots():
@@ -242,9 +237,7 @@ def _mark(lake: Lake, touched: set[Path]) -> None:
         files = {path for table, version in versions.items() for path in lake.files(table, version)}
         if snapshot.state == "live" and files & touched:
             marked = replace(snapshot, state="not_reproducible")
-            path = lake.workspace.lake / "snapshots" / f"{snapshot.snapshot_id}.json"
-            artifacts.write_atomic(path, (canonical_json(asdict(marked)) + "\n").encode())
+            write_record(lake.location, marked)
             stale.append(snapshot.snapshot_id)
-    folder = lake.workspace.lake / "snapshot"
-    if stale and DeltaTable.is_deltatable(str(folder)):
-        DeltaTable(folder).update(updates={"state": "'not_reproducible'"}, predicate=f"snapshot_id IN {_in(stale)}")
+    if stale and lake.has_table("snapshot"):
+        lake.table("snapshot").update(updates={"state": "'not_reproducible'"}, predicate=f"snapshot_id IN {_in(stale)}")

@@ -14,16 +14,17 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
+import duckdb
 
 from flywheel.errors import LakeError
 from flywheel.ledger import Snapshot
 from flywheel.records import content_id
 from flywheel.store import artifacts, lake_publish, lake_views
 from flywheel.store.lake import Lake
+from flywheel.store.lake_read import SNAPSHOTS
 from flywheel.store.tables import TABLES
 
 WORTH_MERGING = 4  # files; compaction itself adds one to `batch` and one to `snapshot`, so two would never end
@@ -44,7 +45,7 @@ def compact(lake: Lake) -> Snapshot | None:
         return lake_publish.publish_staged(lake, batch_id, "accepted", reason, lake.turn_id, latest=True)
 
 
-def vacuum(lake: Lake) -> list[Path]:
+def vacuum(lake: Lake) -> list[str]:
     """Delete the files that no snapshot can show; what was deleted."""
     with lake.lease():
         lake_publish.roll_forward(lake)
@@ -53,9 +54,12 @@ def vacuum(lake: Lake) -> list[Path]:
             for table, version in _versions(snapshot).items():
                 pinned.setdefault(table, set()).add(version)
         deleted = [file for table in _tables(lake) for file in _vacuum_table(lake, table, pinned.get(table, set()))]
-        for path in [*_half_written(lake), *_old_drafts(lake)]:
+        for name in _half_written(lake):
+            lake.location.delete(name)
+            deleted.append(f"{lake.location.uri}/{name}")
+        for path in _old_drafts(lake):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-            deleted.append(path)
+            deleted.append(str(path))
         return deleted
 
 
@@ -63,7 +67,7 @@ def verify(lake: Lake) -> list[str]:
     """Problems of the lake as sentences. Waits for a running publisher, so that its work isn't mistaken for a wreck."""
     with lake.lease():
         problems = [*_file_problems(lake), *_staging_problems(lake)]
-        head = lake.head() if (lake.workspace.lake / "HEAD").is_file() and not problems else None
+        head = lake.head() if not problems else None
         return [*problems, *(_row_problems(lake, head) if head else ())]
 
 
@@ -73,7 +77,7 @@ def _versions(snapshot: Snapshot | None) -> dict[str, int]:
 
 
 def _tables(lake: Lake) -> list[str]:
-    return [table for table in TABLES if DeltaTable.is_deltatable(str(lake.workspace.lake / table))]
+    return [table for table in TABLES if lake.has_table(table)]
 
 
 def _merge(lake: Lake, table: str, version: int) -> bool:
@@ -81,17 +85,28 @@ def _merge(lake: Lake, table: str, version: int) -> bool:
     files = lake.files(table, version)
     if len(files) < WORTH_MERGING:
         return False
-    sample = pq.ParquetFile(files[0]).metadata
-    row_bytes = sum(sample.row_group(ix).total_byte_size for ix in range(sample.num_row_groups)) / sample.num_rows
-    delta = DeltaTable(lake.workspace.lake / table)
+    delta = lake.table(table)
+    row_bytes = _row_bytes(lake, files[0])
     delta.optimize.compact(writer_properties=lake_publish.writer_properties(TABLES[table], row_bytes))
     # Compared with what is published, not with what this call did: a killed compaction left its merge unpublished.
     return lake.files(table, delta.version()) != files
 
 
-def _vacuum_table(lake: Lake, table: str, pinned: set[int]) -> list[Path]:
-    folder = lake.workspace.lake / table
-    delta = DeltaTable(folder)
+def _row_bytes(lake: Lake, file: str) -> float:
+    """What a row of the file weighs in memory."""
+    with duckdb.connect() as con:
+        lake.location.attach(con)
+        sql = (
+            "SELECT sum(total_uncompressed_size), any_value(n.num_rows) "
+            f"FROM parquet_metadata({lake_views.quoted(file)}), "
+            f"(SELECT num_rows FROM parquet_file_metadata({lake_views.quoted(file)})) n"
+        )
+        ((size, rows),) = con.execute(sql).fetchall()
+    return float(size) / float(rows)
+
+
+def _vacuum_table(lake: Lake, table: str, pinned: set[int]) -> list[str]:
+    delta = lake.table(table)
 
     def run(dry_run: bool) -> list[str]:
         found: list[str] = delta.vacuum(
@@ -104,11 +119,13 @@ def _vacuum_table(lake: Lake, table: str, pinned: set[int]) -> list[Path]:
         return found
 
     # Asked first, because a vacuum of nothing would still commit two versions.
-    return [folder / name for name in run(dry_run=False)] if run(dry_run=True) else []
+    place = lake.location.table(table)
+    return [f"{place}/{name}" for name in run(dry_run=False)] if run(dry_run=True) else []
 
 
-def _half_written(lake: Lake) -> list[Path]:
-    return [*lake.workspace.lake.glob(".*.tmp"), *(lake.workspace.lake / "snapshots").glob(".*.tmp")]
+def _half_written(lake: Lake) -> list[str]:
+    names = [*lake.location.names(""), *lake.location.names(SNAPSHOTS)]
+    return [name for name in names if fnmatch(name.rsplit("/", 1)[-1], ".*.tmp")]
 
 
 def _drafts(lake: Lake) -> list[Path]:
@@ -132,6 +149,7 @@ def _file_problems(lake: Lake) -> Iterator[str]:
         yield str(error)
         return
     ids = {snapshot.snapshot_id for snapshot in snapshots}
+    there: dict[str, set[str]] = {}
     seen: set[tuple[str, int]] = set()
     for snapshot in snapshots:
         if snapshot.parent_id and snapshot.parent_id not in ids:
@@ -141,26 +159,28 @@ def _file_problems(lake: Lake) -> Iterator[str]:
                 continue
             seen.add((table, version))
             try:
-                missing = [file for file in lake.files(table, version) if not file.is_file()]
+                files = lake.files(table, version)
             except LakeError as error:
                 yield f"snapshot {snapshot.snapshot_id}: {error}"
                 continue
-            for file in missing:
+            if table not in there:
+                there[table] = {name.rsplit("/", 1)[1] for name in lake.location.names(table)}
+            for file in (file for file in files if file.rsplit("/", 1)[1] not in there[table]):
                 yield f"snapshot {snapshot.snapshot_id}: {file} of table {table} is missing; restore it from a backup"
-    if head and not lake_views.is_fresh(lake.workspace, head):
+    if head and not lake_views.is_fresh(lake.workspace, lake.location, head):
         yield f"{lake.workspace.lake_file} doesn't show {head.snapshot_id}; `flywheel sql` or any publish rewrites it"
 
 
 def _staging_problems(lake: Lake) -> Iterator[str]:
-    journal = lake_publish.journal_file(lake.workspace)
-    if journal.is_file():
-        yield f"{journal}: a publisher was killed half-way; the next publish finishes it"
+    is_publishing = lake.location.read(lake_publish.JOURNAL) is not None
+    if is_publishing:
+        yield f"{lake.location.uri}/{lake_publish.JOURNAL}: a publisher was killed half-way; the next publish finishes it"
     for path in _old_drafts(lake):
         yield f"{path} was never finished; `flywheel lake vacuum` removes it"
     for path in sorted(lake.workspace.staging.glob("[!.]*")) if lake.workspace.staging.is_dir() else ():
         if not artifacts.is_finished(path):
             yield f"{path} has no manifest, so it is no batch; remove it"
-        elif not journal.is_file() and lake.published(path.name):
+        elif not is_publishing and lake.published(path.name):
             yield f"{path} is published already; publishing it again removes it"
 
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import chain
-from pathlib import Path
 
 import duckdb
 import msgspec
@@ -40,7 +39,6 @@ from flywheel.records import canonical_json, content_id
 from flywheel.store import artifacts, lake_views
 from flywheel.store.lake_read import LakeReader, write_snapshot
 from flywheel.store.tables import TABLES, Stamps, TableSpec, stamped, to_arrow
-from flywheel.workspace import Workspace
 
 RETENTION = {
     "delta.logRetentionDuration": "interval 3650 days",
@@ -70,9 +68,8 @@ class Journal:
         return content_id("snapshot", self.parent_id, self.batch_id)
 
 
-def journal_file(workspace: Workspace) -> Path:
-    """Where the journal lies while a batch is being published."""
-    return workspace.lake / "publishing.json"
+JOURNAL = "publishing.json"
+"""The journal's name below the place, while a batch is being published."""
 
 
 def publish_staged(
@@ -88,34 +85,37 @@ def publish_staged(
         turn_id=turn_id,
         latest=latest,
     )
-    artifacts.write_atomic(journal_file(reader.workspace), canonical_json(asdict(journal)).encode())
+    reader.location.keep_staged(reader.workspace.staging / batch_id)
+    reader.location.write(JOURNAL, canonical_json(asdict(journal)).encode())
     return _finish(reader, journal)
 
 
 def roll_forward(reader: LakeReader) -> None:
     """Finish what a killed publisher began. Call it under the lease, before anything else."""
-    path = journal_file(reader.workspace)
-    if path.is_file():
-        _finish(reader, msgspec.json.decode(path.read_bytes(), type=Journal))
+    found = reader.location.read(JOURNAL)
+    if found is not None:
+        journal = msgspec.json.decode(found, type=Journal)
+        reader.location.fetch_staged(reader.workspace.staging / journal.batch_id)
+        _finish(reader, journal)
 
 
 def _finish(reader: LakeReader, journal: Journal) -> Snapshot:
-    workspace = reader.workspace
     head = reader.head()
     if head is None or head.snapshot_id != journal.snapshot_id:
         head = _append_all(reader, journal, head)
-        write_snapshot(workspace, head)
-    lake_views.refresh(workspace, head, reader.files)
-    drop_staged(workspace, journal.batch_id)
-    journal_file(workspace).unlink()
+        write_snapshot(reader.location, head)
+    lake_views.refresh(reader.workspace, reader.location, reader.head, reader.files)
+    drop_staged(reader, journal.batch_id)
+    reader.location.delete(JOURNAL)
     return head
 
 
-def drop_staged(workspace: Workspace, batch_id: str) -> None:
+def drop_staged(reader: LakeReader, batch_id: str) -> None:
     """Remove the staged files of a published batch."""
-    folder = workspace.staging / batch_id
+    folder = reader.workspace.staging / batch_id
     if folder.is_dir():
         shutil.rmtree(folder)
+    reader.location.drop_staged(batch_id)
 
 
 def writer_properties(spec: TableSpec, row_bytes: float) -> WriterProperties:
@@ -135,7 +135,7 @@ def _append_all(reader: LakeReader, journal: Journal, parent: Snapshot | None) -
     with reader.connect(journal.parent_id) as con:
         con.execute("CREATE SCHEMA staged")
         for table in staged:
-            path = lake_views.quoted(folder / f"{table}.parquet")
+            path = lake_views.quoted((folder / f"{table}.parquet").as_posix())
             con.execute(f"CREATE VIEW staged.{table} AS FROM read_parquet([{path}], hive_partitioning=false)")
         con.register("own_batch", _batch_row(con, journal, manifest))
         if "trajectory" in staged:
@@ -143,13 +143,11 @@ def _append_all(reader: LakeReader, journal: Journal, parent: Snapshot | None) -
         con.execute("CREATE TABLE parent AS SELECT ?::VARCHAR AS snapshot_id", [journal.parent_id])
         for spec in TABLES.values():
             if spec.name in staged or spec.name in ("batch", "snapshot"):
-                version = _append(
-                    reader.workspace.lake / spec.name, spec, con, _rows_sql(spec, staged), journal.batch_id
-                )
+                version = _append(reader, spec, con, _rows_sql(spec, staged), journal.batch_id)
                 if version is not None:
                     versions[spec.name] = version
     if journal.latest:
-        versions = {table: DeltaTable(reader.workspace.lake / table).version() for table in versions}
+        versions = {table: reader.table(table).version() for table in versions}
     return Snapshot(
         snapshot_id=journal.snapshot_id,
         parent_id=journal.parent_id,
@@ -208,16 +206,13 @@ _KEPT = """
     WHERE k.contents IS NULL OR NOT list_contains(k.contents, t.content_sha256)"""
 
 
-def _append(folder: Path, spec: TableSpec, con: duckdb.DuckDBPyConnection, sql: str, batch_id: str) -> int | None:
+def _append(reader: LakeReader, spec: TableSpec, con: duckdb.DuckDBPyConnection, sql: str, batch_id: str) -> int | None:
     """Append the query's rows once per batch id; the Delta version that holds them, None if there are no rows."""
     batches = _batches(con, sql, spec.schema)
     first = next(batches, None)
     if first is None:
         return None
-    if DeltaTable.is_deltatable(str(folder)):
-        table = DeltaTable(folder)
-    else:
-        table = DeltaTable.create(folder, spec.schema, mode="ignore", configuration=RETENTION)
+    table = reader.table(spec.name) if reader.has_table(spec.name) else create(reader, spec)
     if table.transaction_version(batch_id) is None:
         write_deltalake(
             table,
@@ -228,6 +223,15 @@ def _append(folder: Path, spec: TableSpec, con: duckdb.DuckDBPyConnection, sql: 
         )
     version: int = table.version()
     return version
+
+
+def create(reader: LakeReader, spec: TableSpec) -> DeltaTable:
+    """An empty table in the lake's place."""
+    options = dict(reader.location.options) if reader.location.options else None
+    uri = reader.location.table(spec.name)
+    properties = {**RETENTION, "delta.dataSkippingStatsColumns": "batch_id,trajectory_id"}  # hashes; of loose outcomes
+    configuration = properties if spec.name == "outcome" else RETENTION
+    return DeltaTable.create(uri, spec.schema, mode="ignore", configuration=configuration, storage_options=options)
 
 
 def _batches(con: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

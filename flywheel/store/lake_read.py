@@ -1,38 +1,39 @@
 """Reading the lake: HEAD, snapshot records, the exact files of a snapshot, and SQL over them.
 
-data/lake/<table>/              a Delta table; made by its first row
-data/lake/snapshots/<id>.json   parent, batch, Delta version of each table; no times, so equal inputs give equal bytes
-data/lake/HEAD                  the id of the newest snapshot; its atomic rename is the moment of publishing
+<lake>/<table>/              a Delta table; made by its first row
+<lake>/snapshots/<id>.json   parent, batch, Delta version of each table; no times, so equal inputs give equal bytes
+<lake>/HEAD                  the id of the newest snapshot; replacing it, at once, is the moment of publishing
 
+<lake> is a folder or an `s3://` prefix (`lake_place.py`).
 Only what HEAD (or a snapshot asked for by id) names is ever seen: rows of a half-published batch are in no snapshot.
-Not covered: writing (`lake_publish.py`), S3.
+Not covered: writing (`lake_publish.py`).
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import msgspec
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from flywheel.errors import LakeError
 from flywheel.ledger import Snapshot
 from flywheel.records import canonical_json
 from flywheel.store import lake_views
-from flywheel.store.artifacts import write_atomic
+from flywheel.store.lake_late import LOOSE_BY
+from flywheel.store.lake_place import Place, place_of
 from flywheel.workspace import Workspace
 
-_UNUSABLE = re.compile(r"[\[\]^|\\%?\x00-\x1f]")  # found by trying: delta-rs panics, or it and DuckDB lose the file
+SNAPSHOTS = "snapshots"
 
 
 class LakeReader:
@@ -40,12 +41,10 @@ class LakeReader:
 
     def __init__(self, workspace: Workspace, *, lease_s: float = 300.0) -> None:
         """`lease_s`: how long to wait for another publisher. Errors: LakeError for a path that can't be opened."""
-        bad = _UNUSABLE.search(str(workspace.lake))
-        if bad:
-            raise LakeError(f"{workspace.lake}: a lake can't lie under a path with {bad.group()!r}; rename it")
         self.workspace = workspace
+        self.location: Place = place_of(workspace)
         self._lease_s = lease_s
-        self._files: dict[tuple[str, int], list[Path]] = {}  # a Delta version never changes, so neither does its list
+        self._files: dict[tuple[str, int], list[tuple[str, bool]]] = {}  # a Delta version never changes, so neither does its list
 
     @contextmanager
     def lease(self) -> Iterator[None]:
@@ -53,58 +52,60 @@ class LakeReader:
 
         Errors: LakeError if somebody else holds it for longer than `lease_s`.
         """
-        lock = self._lock(self._lease_s)
-        try:
-            lock.acquire()
-        except Timeout as error:
-            raise LakeError(
-                f"another process is publishing: {lock.lock_file} was locked for {self._lease_s:g} s; try again later"
-            ) from error
-        try:
+        with self.location.lease(self._lease_s):
             yield
-        finally:
-            lock.release()
-
-    def _lock(self, wait_s: float) -> FileLock:
-        self.workspace.lake.mkdir(parents=True, exist_ok=True)
-        return FileLock(self.workspace.lake / "publisher.lock", timeout=wait_s)
 
     def head(self) -> Snapshot | None:
         """The newest published snapshot; None in a lake that never published."""
-        path = self.workspace.lake / "HEAD"
-        return self.snapshot(path.read_text(encoding="utf-8").strip()) if path.is_file() else None
+        found = self.location.read("HEAD")
+        return None if found is None else self.snapshot(found.decode().strip())
 
     def snapshot(self, snapshot_id: str) -> Snapshot:
         """The record of one snapshot. Errors: LakeError if there is none of that id, or it can't be read."""
-        path = self.workspace.lake / "snapshots" / f"{snapshot_id}.json"
-        if not path.is_file():
-            raise LakeError(f"no snapshot {snapshot_id} in {self.workspace.lake}; `from snapshot` in SQL lists them")
+        name = snapshot_file(snapshot_id)
+        found = self.location.read(name)
+        if found is None:
+            raise LakeError(f"no snapshot {snapshot_id} in {self.location.uri}; `from snapshot` in SQL lists them")
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Snapshot)
+            return msgspec.json.decode(found, type=Snapshot)
         except msgspec.MsgspecError as error:
-            raise LakeError(f"{path} is no snapshot record ({error}); restore it from a backup") from error
+            where = f"{self.location.uri}/{name}"
+            raise LakeError(f"{where} is no snapshot record ({error}); restore it from a backup") from error
 
     def snapshots(self) -> list[Snapshot]:
         """Every snapshot record there is, in no order."""
-        return [self.snapshot(path.stem) for path in (self.workspace.lake / "snapshots").glob("snapshot-*.json")]
+        names = (name.rsplit("/", 1)[1].removesuffix(".json") for name in self.location.names(SNAPSHOTS))
+        return [self.snapshot(name) for name in names if name.startswith("snapshot-")]
 
-    def files(self, table: str, version: int) -> list[Path]:
-        """The Parquet files of one Delta version. Errors: LakeError if the version is gone."""
+    def has_table(self, table: str) -> bool:
+        """Whether a table has had rows yet."""
+        found: bool = DeltaTable.is_deltatable(self.location.table(table), self._options)
+        return found
+
+    def table(self, table: str, version: int | None = None) -> DeltaTable:
+        """A table that has had rows, as delta-rs opens it. Errors: LakeError if the version is gone."""
+        try:
+            return DeltaTable(self.location.table(table), version=version, storage_options=self._options)
+        except DeltaError as error:
+            raise LakeError(f"version {version} of {self.location.table(table)} can't be opened: {error}") from error
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return dict(self.location.options) if self.location.options else None
+
+    def files(self, table: str, version: int, loose: bool = False) -> list[str]:
+        """The Parquet files of one Delta version; `loose`: those that may have rows without a trajectory.
+
+        Errors: LakeError if the version is gone.
+        """
         key = (table, version)
         if key not in self._files:
-            folder = self.workspace.lake / table
-            try:
-                uris = DeltaTable(folder, version=version).file_uris()
-            except DeltaError as error:
-                raise LakeError(f"version {version} of {folder} can't be opened: {error}") from error
-            # Only the names: delta-rs percent-encodes the folders before them. Tables aren't partitioned.
-            self._files[key] = sorted(folder / uri.rsplit("/", 1)[1] for uri in uris)
-        return self._files[key]
+            self._files[key] = _listed(self.table(table, version), self.location.table(table))
+        return [path for path, may_be_loose in self._files[key] if may_be_loose or not loose]
 
     def published(self, batch_id: str) -> Snapshot | None:
         """The snapshot that a batch was published in; None if it wasn't, or not completely yet."""
-        folder = self.workspace.lake / "batch"
-        if not DeltaTable.is_deltatable(str(folder)) or DeltaTable(folder).transaction_version(batch_id) is None:
+        if not self.has_table("batch") or self.table("batch").transaction_version(batch_id) is None:
             return None
         rows = self.query("SELECT snapshot_id FROM snapshot WHERE list_contains(batches, ?)", [batch_id])
         return self.snapshot(rows[0]["snapshot_id"]) if rows else None
@@ -125,6 +126,7 @@ class LakeReader:
             self._refresh(record)
         con = duckdb.connect()
         con.execute("SET TimeZone = 'UTC'")
+        self.location.attach(con)
         lake_views.create_views(con, record, self.files)
         return con
 
@@ -145,13 +147,24 @@ class LakeReader:
                 raise LakeError(f"the query failed: {sentence}") from error
 
     def _refresh(self, head: Snapshot) -> None:
-        if lake_views.is_fresh(self.workspace, head) or not os.access(self.workspace.data, os.W_OK):
+        if lake_views.is_fresh(self.workspace, self.location, head) or not os.access(self.workspace.data, os.W_OK):
             return
         try:
-            with self._lock(wait_s=0):
-                lake_views.refresh(self.workspace, head, self.files)
+            lake_views.refresh(self.workspace, self.location, self.head, self.files, wait_s=0)
         except Timeout:
-            return  # whoever holds the lease is publishing, and writes the file itself when done
+            return  # somebody else is writing it
+
+
+def _listed(table: DeltaTable, folder: str) -> list[tuple[str, bool]]:
+    """The files of a table and whether one may have rows without a trajectory, by the statistics in Delta's log.
+
+    Only the names: delta-rs percent-encodes the folders before them. Tables aren't partitioned.
+    """
+    added = pa.table(table.get_add_actions(flatten=True)).to_pydict()
+    nulls = added.get(f"null_count.{LOOSE_BY}", [None] * len(added["path"]))
+    return sorted(
+        (f"{folder}/{path.rsplit('/', 1)[-1]}", n != 0) for path, n in zip(added["path"], nulls, strict=True)
+    )
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
@@ -163,8 +176,17 @@ def _distinct(names: Sequence[str]) -> list[str]:
     return found
 
 
-def write_snapshot(workspace: Workspace, snapshot: Snapshot) -> None:
+def snapshot_file(snapshot_id: str) -> str:
+    """The name of a snapshot's record below the place."""
+    return f"{SNAPSHOTS}/{snapshot_id}.json"
+
+
+def write_record(place: Place, snapshot: Snapshot) -> None:
+    """Write a snapshot's record. No times in it, so equal inputs give equal bytes."""
+    place.write(snapshot_file(snapshot.snapshot_id), (canonical_json(asdict(snapshot)) + "\n").encode())
+
+
+def write_snapshot(place: Place, snapshot: Snapshot) -> None:
     """Write the record, then move HEAD to it: from then on the snapshot is published."""
-    path = workspace.lake / "snapshots" / f"{snapshot.snapshot_id}.json"
-    write_atomic(path, (canonical_json(asdict(snapshot)) + "\n").encode())
-    write_atomic(workspace.lake / "HEAD", (snapshot.snapshot_id + "\n").encode())
+    write_record(place, snapshot)
+    place.write("HEAD", (snapshot.snapshot_id + "\n").encode())

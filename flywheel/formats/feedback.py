@@ -126,7 +126,7 @@ def _outcome(item: Any, trajectory_id: str, ix: int) -> Outcome:
         outcome_id=content_id("outcome", trajectory_id, name, named, dumps(value), as_text(given.get("id")) or ix),
         trajectory_id=trajectory_id,
         name=name,
-        **_value_columns(value),
+        **value_columns(value),
         polarity=polarity_of(value, is_rating=key == "rating"),
         explanation=_as_words(given.get("comment", given.get("explanation"))),
         correction=None if given.get("correction") is None else dumps(given["correction"]),
@@ -137,7 +137,8 @@ def _outcome(item: Any, trajectory_id: str, ix: int) -> Outcome:
     )
 
 
-def _value_columns(value: Any) -> dict[str, Any]:
+def value_columns(value: Any) -> dict[str, Any]:
+    """Columns of an outcome that hold its value, whatever its type; NaN is a number that has no `value_num`."""
     if value is None:
         return {"value_type": "null"}
     raw = dumps(value)

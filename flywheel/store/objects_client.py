@@ -130,6 +130,12 @@ def code_of(error: BaseException) -> str:
     return str(answer.get("Error", {}).get("Code", "")) if isinstance(answer, dict) else ""
 
 
+def is_servers_fault(error: BaseException) -> bool:
+    """Whether the server says itself that it can't just now, as one does that is starting up (5xx)."""
+    answer = getattr(error, "response", None)
+    return isinstance(answer, dict) and answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500
+
+
 def explained(error: Exception, place: S3Place, key: str | None = None) -> ObjectError:
     """The error in a sentence with its remedy. Nothing of botocore's text, which may quote what was sent."""
     url, code = place.url(key), code_of(error)

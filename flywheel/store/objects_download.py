@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from flywheel.errors import ObjectError
+from flywheel.errors import ObjectError, ObjectUnread
 from flywheel.store.objects import StoredObject
-from flywheel.store.objects_client import REPLACED, S3Place, code_of, explained
+from flywheel.store.objects_client import REPLACED, S3Place, code_of, explained, is_servers_fault
 from flywheel.store.objects_files import CHUNK
 
 RESUMES = 3  # tries in a row without a byte of progress
@@ -91,14 +91,13 @@ class Download:
             try:
                 self._read_on()
                 return self.size, self._hash.hexdigest(), self.etag
-            except ClientError as error:
-                if code_of(error) not in REPLACED or self.replaced == RESTARTS:
-                    raise explained(error, self.place, self.key) from error
-                self.replaced += 1
-                self._start_over("")
-            except (BotoCoreError, _BrokenOff) as error:
+            except (ClientError, BotoCoreError, _BrokenOff) as error:
+                if code_of(error) in REPLACED and self.replaced < RESTARTS:
+                    self.replaced += 1
+                    self._start_over("")
+                    continue
                 failures = 0 if self._done > before else failures + 1
-                if failures == RESUMES:
+                if failures == RESUMES or (isinstance(error, ClientError) and not is_servers_fault(error)):
                     raise self._given_up(error) from error
                 time.sleep(PAUSE * 2**failures)
 
@@ -126,11 +125,13 @@ class Download:
             raise _BrokenOff(f"{self._done} of {self.size} bytes")
 
     def _given_up(self, error: Exception) -> ObjectError:
-        if not self._done:
-            return explained(error, self.place, self.key)
+        said = explained(error, self.place, self.key)
+        if not self._done or isinstance(said, ObjectUnread):
+            return said
         return ObjectError(
             f"{self.place.url(self.key)}: the server broke off after {self._done} of {self.size} bytes and did not go "
-            f"on ({type(error).__name__}); nothing of it was staged. Run the same command when the server answers again"
+            f"on ({code_of(error) or type(error).__name__}); nothing of it was staged. Run the same command when the "
+            f"server answers again"
         )
 
 

@@ -1,4 +1,4 @@
-"""What a source is packed in, by its first bytes, and its records: JSON text, Parquet rows, CSV rows, protobuf, zip.
+"""What a source is packed in, by its first bytes, and its records: JSON text, Parquet, CSV, protobuf, cassettes, zip.
 
 A container other than JSON text needs to be looked at from several places, so it is copied to a temporary file without
 a name (gone with the process). Its records carry their own bytes (`raw`), since no byte range of the source gives them.
@@ -28,8 +28,12 @@ def container_of(chunks: Chunks) -> Container:
         return "parquet"
     if first.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return "archive"
-    from flywheel.formats import csv_rows, otlp_proto
+    from flywheel.formats import cassettes, csv_rows, event_stream, otlp_proto
 
+    if cassettes.looks_like(first):
+        return "yaml"
+    if event_stream.looks_like(first):
+        return "events"
     if otlp_proto.looks_like(first):
         return "protobuf"
     return "csv" if csv_rows.looks_like(first) else "json"
@@ -54,12 +58,14 @@ def records_of(chunks: Chunks, container: Container, unit: Unit) -> Iterator[Rec
     if container == "json":
         yield from read_records(chunks, unit)
         return
-    from flywheel.formats import csv_rows, otlp_proto, parquet_rows
+    from flywheel.formats import cassettes, csv_rows, event_stream, otlp_proto, parquet_rows
 
     readers: dict[Container, Open] = {
         "parquet": parquet_rows.records,
         "csv": csv_rows.records,
         "protobuf": otlp_proto.records,
+        "yaml": cassettes.records,
+        "events": event_stream.records,
     }
     with spooled(chunks) as file:
         yield from readers[container](file)

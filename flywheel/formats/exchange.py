@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,6 +27,7 @@ from flywheel.formats.parse import try_loads
 from flywheel.formats.reader import as_dict, as_float, as_list, as_text, first_text
 from flywheel.formats.times import Time, read_time
 
+LARGEST_BODY = 64 * 2**20
 _REQUESTS = ("request", "request_body", "requestBody", "responses_create_params")
 _RESPONSES = ("response", "response_body", "responseBody")
 _SESSION = ("session_id", "sessionId", "litellm_session_id")
@@ -160,9 +162,13 @@ def _body(value: Any) -> tuple[Mapping[str, Any], bool]:
 
 
 def _from_base64(value: Any) -> str:
+    """The text of a body that a cassette keeps as bytes, perhaps as they were compressed; '' where there is none."""
     try:
-        return base64.b64decode(value if isinstance(value, str) else "", validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+        data = base64.b64decode(value if isinstance(value, str) else "", validate=True)
+        if data.startswith(b"\x1f\x8b"):
+            data = zlib.decompressobj(31).decompress(data, LARGEST_BODY)
+        return data.decode()
+    except (binascii.Error, UnicodeDecodeError, zlib.error):
         return ""
 
 

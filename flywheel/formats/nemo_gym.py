@@ -46,13 +46,14 @@ class NemoGym:
 
     name = "nemo_gym"
     version = "1"
+    independent = True
 
     def sniff(self, head: Head) -> Match | None:
         rows = sum(1 for value in head.values if isinstance(as_dict(value).get(_PARAMS), dict))
         return Match(confidence=round(0.95 * rows / len(head.values), 3)) if rows else None
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
-        first: str | None = None
+        first = source.first_record
         for record in records:
             first = first or fingerprint(record.value)
             row = as_dict(record.value)

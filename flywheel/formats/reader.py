@@ -21,7 +21,7 @@ from flywheel.records import Attachment, Fragment, Reject, content_id
 
 Unit = Literal["record", "document"]
 """What one record is: a line or an array element, or the whole document (a top-level array is not opened)."""
-Container = Literal["json", "parquet", "csv", "protobuf", "archive"]
+Container = Literal["json", "parquet", "csv", "protobuf", "yaml", "events", "archive"]
 """What held the records. Of an archive that is read as one source every member is a record, with its `path`."""
 
 Item = Fragment | Attachment | Reject
@@ -40,6 +40,7 @@ class Source:
     source_id: str  # sha256 of the bytes
     uri: str
     path: str | None = None  # of the member, inside an archive
+    first_record: str | None = None  # fingerprint of the source's first record, where a part that lacks it is read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,7 @@ class Record:
     value: Any
     repairs: tuple[str, ...] = ()
     path: str | None = None  # the member that it is, in an archive read as one source
-    raw: bytes | None = None  # its bytes, where the byte range does not give them
+    raw: bytes | None = None  # its bytes, where they're at hand
 
     def reject(self, code: str, message: str) -> Reject:
         """The refusal of this record. The message must not quote content."""
@@ -103,6 +104,9 @@ class Reader(Protocol):
     def sniff(self, head: Head) -> Match | None:
         """A match by content alone, or None."""
         ...
+
+    # Optional, `independent = True`: what a record gives depends on no other one but the first, whose fingerprint is
+    # `source.first_record` if it isn't there. Lines of a large file may then be shared out among processes.
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Item]:
         """Fragments, loose outcomes and refusals in the order of the records, holding one record at a time if it can.

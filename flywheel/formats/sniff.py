@@ -16,21 +16,31 @@ from flywheel.formats.anthropic_messages import AnthropicMessages
 from flywheel.formats.archive import Member, member_records, members_of
 from flywheel.formats.atif import Atif
 from flywheel.formats.containers import container_of, head_of, records_of, spooled
+from flywheel.formats.hf_corpora import HFCorpora
+from flywheel.formats.mast import Mast
 from flywheel.formats.nemo_gym import NemoGym
 from flywheel.formats.openai_chat import OpenAIChat
 from flywheel.formats.openai_responses import OpenAIResponses
+from flywheel.formats.preference_pairs import PreferencePairs
 from flywheel.formats.read import Chunks
 from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record, Source
+from flywheel.formats.sharegpt import ShareGPT
 from flywheel.formats.tau_bench import TauBench
+from flywheel.formats.tensorzero import TensorZero
 from flywheel.records import Reject
 
 READERS: tuple[Reader, ...] = (
     AnthropicMessages(),
     Atif(),
+    HFCorpora(),
+    Mast(),
     NemoGym(),
     OpenAIChat(),
     OpenAIResponses(),
+    PreferencePairs(),
+    ShareGPT(),
     TauBench(),
+    TensorZero(),
 )
 AUTO = "auto"
 _MAGIC = (

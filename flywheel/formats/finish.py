@@ -12,9 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from flywheel.formats.traces import finish_trace
 from flywheel.records import Fragment
 
-FINISHERS: Mapping[str, Callable[[Fragment], Iterable[Fragment]]] = {}
+FINISHERS: Mapping[str, Callable[[Fragment], Iterable[Fragment]]] = {
+    "otlp": finish_trace,
+    "openinference": finish_trace,
+    "mlflow": finish_trace,
+}
 """By `Trajectory.format`."""
 
 

@@ -21,6 +21,7 @@ from flywheel.formats.mast import Mast
 from flywheel.formats.nemo_gym import NemoGym
 from flywheel.formats.openai_chat import OpenAIChat
 from flywheel.formats.openai_responses import OpenAIResponses
+from flywheel.formats.otlp import Otlp
 from flywheel.formats.preference_pairs import PreferencePairs
 from flywheel.formats.read import Chunks
 from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record, Source
@@ -37,6 +38,7 @@ READERS: tuple[Reader, ...] = (
     NemoGym(),
     OpenAIChat(),
     OpenAIResponses(),
+    Otlp(),
     PreferencePairs(),
     ShareGPT(),
     TauBench(),

@@ -37,9 +37,11 @@ from flywheel.formats.reader import (
     first_text,
     trajectory_id,
 )
+from flywheel.formats.response_chain import ResponseChain, previous
 from flywheel.records import Fragment, Outcome, Reject, Trajectory, content_id
 
 PROTOCOLS: tuple[CallProtocol, ...] = (AnthropicCall(), OpenAIResponsesCall(), OpenAIChatCall())
+_RESPONSES = "openai_responses"
 OPEN_STREAMS = 256  # answers that may be arriving in pieces at the same time
 
 
@@ -106,6 +108,7 @@ class CallReader:
         self._source = source
         self._refusal = refusal
         self._histories = Histories()
+        self._chain = ResponseChain()
         self._streams: dict[str, _Stream] = {}
         self._first: str | None = None
         self._latest = ""
@@ -148,47 +151,68 @@ class CallReader:
             return stream.first.reject(f"not_{self._refusal}", "pieces of a stream that make no answer")
         return self._fragment(exchange, protocol, stream.first)
 
-    def _fragment(self, exchange: Exchange, protocol: CallProtocol, record: Record) -> Fragment:
+    def _fragment(self, given: Exchange, protocol: CallProtocol, record: Record) -> Fragment:
+        exchange, continues = self._chain.resumed(given) if protocol.name == _RESPONSES else (given, None)
         history, answer = protocol.said(exchange)
-        native_id, this, is_path = self._identity(exchange, protocol, history, answer)
+        own = self._own(given, protocol)
+        native_id, this, is_path = self._identity(given, protocol, own, history, answer)
+        if continues is not None:
+            this, is_path = continues, True
+        if protocol.name == _RESPONSES:
+            self._chain.keep(exchange, this)
         conversation = Conversation(this)
         built = protocol.build(exchange, conversation)
         steps, tool_calls = conversation.finish()
-        grouped = is_path and this != self._own(exchange, protocol)
-        outcomes = _outcomes(exchange, this, [*history, *answer] if grouped else None, built.answer_ix)
-        summary = feedback.headline(outcomes)
-        flags = (*record.repairs, *built.flags, *(() if steps else ("no_steps",)))
-        complete = built.columns.get("content_complete", True)
-        trajectory = Trajectory(
-            **{
-                "trajectory_id": this,
-                "content_sha256": "",
-                "native_id": native_id,
-                "attempt": as_int32(exchange.record.get("attempt")),
-                "source_id": self._source.source_id,
-                "source_record_ix": record.ix,
-                "format": protocol.name,
-                "n_steps": len(steps),
-                "success": summary.success,
-                "reward": summary.reward,
-                "success_source": summary.source,
-                "quality_flags": flags or None,
-                **application(exchange),
-                **timing(exchange, built.time),
-                **built.columns,
-                "content_complete": complete,
-                "metadata": dumps(exchange.metadata) if exchange.metadata else None,
-                "extra": extra_of(exchange, built),
-            }
-        )
+        grouped = is_path and this != own
+        outcomes = _outcomes(given, this, [*history, *answer] if grouped else None, built.answer_ix)
+        before = previous(given) if protocol.name == _RESPONSES and continues is None else None
+        columns = {
+            "native_id": native_id,
+            "continued_from": before and trajectory_id(protocol.name, before, self._first or ""),
+            "quality_flags": (*record.repairs, *built.flags, *(() if steps else ("no_steps",))) or None,
+        }
         return Fragment(
             key=this,
             record_ix=record.ix,
-            trajectory=trajectory,
+            trajectory=self._trajectory(this, given, protocol, record, built, len(steps), outcomes, columns),
             is_path=is_path,
             steps=steps,
             tool_calls=tool_calls,
             outcomes=outcomes,
+        )
+
+    def _trajectory(
+        self,
+        this: str,
+        exchange: Exchange,
+        protocol: CallProtocol,
+        record: Record,
+        built: Built,
+        n_steps: int,
+        outcomes: Sequence[Outcome],
+        columns: Mapping[str, Any],
+    ) -> Trajectory:
+        summary = feedback.headline(outcomes)
+        return Trajectory(
+            **{
+                "trajectory_id": this,
+                "content_sha256": "",
+                "attempt": as_int32(exchange.record.get("attempt")),
+                "source_id": self._source.source_id,
+                "source_record_ix": record.ix,
+                "format": protocol.name,
+                "n_steps": n_steps,
+                "success": summary.success,
+                "reward": summary.reward,
+                "success_source": summary.source,
+                "content_complete": True,
+                **application(exchange),
+                **timing(exchange, built.time),
+                **built.columns,
+                **columns,
+                "metadata": dumps(exchange.metadata) if exchange.metadata else None,
+                "extra": extra_of(exchange, built),
+            }
         )
 
     def _own(self, exchange: Exchange, protocol: CallProtocol) -> str:
@@ -199,10 +223,10 @@ class CallReader:
         return trajectory_id(protocol.name, key, self._first or "")
 
     def _identity(
-        self, exchange: Exchange, protocol: CallProtocol, history: Sequence[Any], answer: Sequence[Any]
+        self, exchange: Exchange, protocol: CallProtocol, own: str, history: Sequence[Any], answer: Sequence[Any]
     ) -> tuple[str | None, str, bool]:
         """(native id, trajectory id, whether it is a path of a graph that other calls may continue)."""
-        native_id, own = _native_id(exchange), self._own(exchange, protocol)
+        native_id = _native_id(exchange)
         if as_int32(exchange.record.get("attempt")) is not None:
             return native_id, own, False
         conversation, session, first = exchange.conversation_id, exchange.session_id, self._first or ""

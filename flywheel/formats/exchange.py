@@ -156,8 +156,8 @@ def _body(value: Any) -> tuple[Mapping[str, Any], bool]:
     held = as_dict(value)
     if "base64_string" in held:
         return _from_text(_from_base64(held["base64_string"]))
-    if isinstance(held.get("string"), str) and len(held) <= 2:
-        return _from_text(held["string"])
+    if "string" in held and len(held) <= 2:
+        return _body(held["string"])
     return held, False
 
 

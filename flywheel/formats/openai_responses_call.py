@@ -47,13 +47,13 @@ class OpenAIResponsesCall:
         return 0.85 if asked and own else 0.5 if asked and _flat_tools(request.get("tools")) else 0.0
 
     def said(self, exchange: Exchange) -> tuple[Sequence[Any], Sequence[Any]]:
-        history = _input(exchange)
+        history = input_items(exchange)
         output = [item for item in as_list(exchange.response.get("output")) if as_dict(item).get("type") != "reasoning"]
         return [item for item in history if as_dict(item).get("type") != "reasoning"], output
 
     def build(self, exchange: Exchange, conversation: Conversation) -> Built:
         response = exchange.response
-        add_items(conversation, _input(exchange))
+        add_items(conversation, input_items(exchange))
         output = as_list(response.get("output"))
         whole_run = any(as_dict(item).get("type") in OUTPUTS for item in output)
         shared = {"sampled": True, "model": as_text(response.get("model"))}
@@ -103,7 +103,7 @@ def _flat_tools(tools: Any) -> bool:
     return any("name" in as_dict(tool) and "type" in as_dict(tool) for tool in as_list(tools))
 
 
-def _input(exchange: Exchange) -> list[Any]:
+def input_items(exchange: Exchange) -> list[Any]:
     """Instructions (a system message, or items), then the input."""
     request = exchange.request
     told = request.get("instructions") or exchange.response.get("instructions")

@@ -49,3 +49,11 @@ def share_polarity(value: Any) -> int | None:
         return 1 if value else -1
     number = as_float(value)
     return None if number is None else 1 if number > _FULL else -1
+
+
+def reward_polarity(value: Any) -> int | None:
+    """+1 from 1 on, -1 up to 0, 0 between them (part of it was right), None where the value is no number."""
+    if isinstance(value, bool):
+        return 1 if value else -1
+    number = as_float(value)
+    return None if number is None else 1 if number > _FULL else -1 if number <= 0 else 0

@@ -44,7 +44,8 @@ class LakeReader:
         self.workspace = workspace
         self.location: Place = place_of(workspace)
         self._lease_s = lease_s
-        self._files: dict[tuple[str, int], list[tuple[str, bool]]] = {}  # a Delta version never changes, so neither does its list
+        # A Delta version never changes, so neither does its list.
+        self._files: dict[tuple[str, int], list[tuple[str, bool]]] = {}
 
     @contextmanager
     def lease(self) -> Iterator[None]:
@@ -162,9 +163,7 @@ def _listed(table: DeltaTable, folder: str) -> list[tuple[str, bool]]:
     """
     added = pa.table(table.get_add_actions(flatten=True)).to_pydict()
     nulls = added.get(f"null_count.{LOOSE_BY}", [None] * len(added["path"]))
-    return sorted(
-        (f"{folder}/{path.rsplit('/', 1)[-1]}", n != 0) for path, n in zip(added["path"], nulls, strict=True)
-    )
+    return sorted((f"{folder}/{path.rsplit('/', 1)[-1]}", n != 0) for path, n in zip(added["path"], nulls, strict=True))
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -2,7 +2,9 @@
 
 `trajectory`, `step` and `tool_call` show the newest revision of each trajectory, `batch` the newest state of each
 batch; the whole history stands in `trajectory_all`, `step_all`, `tool_call_all` and `batch_all`. `superseded` names
-the revisions that are hidden. A table without rows is an empty view with the right types.
+the revisions that are hidden. Feedback that came apart from its trajectory is joined to it in `outcome` and in the
+headline of `trajectory` (`lake_late.py`); `outcome_all` has it as it came. A table without rows is an empty view with
+the right types.
 
 Paths are absolute, because DuckDB would resolve relative ones against whatever folder a reader happens to stand in,
 and no expression gives a view the place of its own file. So a moved workspace needs its file rewritten, which every
@@ -16,20 +18,33 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import duckdb
 import pyarrow as pa
+from filelock import FileLock
 
 from flywheel.ledger import Snapshot
 from flywheel.store.artifacts import write_atomic
+from flywheel.store.lake_late import LOOSE_BY, late_views
+from flywheel.store.lake_place import Place
 from flywheel.store.tables import TABLES, TableSpec
 from flywheel.workspace import Workspace
 
-HISTORY = ("trajectory", "step", "tool_call", "batch")  # tables whose view hides superseded rows
+HISTORY = ("trajectory", "step", "tool_call", "outcome", "batch")  # tables whose view differs from their rows
 READABLE_SINCE = "v1.2.0"
 """The oldest DuckDB that opens lake.duckdb: people's command line is often older than the library here."""
-Files = Callable[[str, int], list[Path]]
 
+
+class Files(Protocol):
+    """The Parquet files of a table's version; `loose`: only those that may have rows without a trajectory."""
+
+    def __call__(self, table: str, version: int, loose: bool = False) -> list[str]:
+        """Paths, sorted."""
+        ...
+
+
+_PATTERN = re.compile(r"([*?\[])")
 _SQL_TYPES: Mapping[str, str] = {
     "large_string": "VARCHAR",
     "bool": "BOOLEAN",
@@ -43,19 +58,20 @@ _SQL_TYPES: Mapping[str, str] = {
     "timestamp[us, tz=UTC]": "TIMESTAMPTZ",
 }
 
-_DERIVED: Mapping[str, str] = {
+_NEWEST: Mapping[str, str] = {
     # Few trajectories are ever revised: `newest` is tiny, and empty by Parquet statistics where there are none.
     "superseded": """
         WITH newest AS (SELECT trajectory_id, max(revision) AS revision FROM trajectory_all
                         WHERE revision > 0 GROUP BY trajectory_id)
         SELECT t.trajectory_id, t.revision, t.batch_id FROM trajectory_all t
         JOIN newest n ON n.trajectory_id = t.trajectory_id AND n.revision > t.revision""",
-    "trajectory": "SELECT * FROM trajectory_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
     "step": "SELECT * FROM step_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
     "tool_call": "SELECT * FROM tool_call_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
     "batch": """
         SELECT * FROM batch_all
         QUALIFY row_number() OVER (PARTITION BY batch_id ORDER BY created_at DESC) = 1""",
+}
+_DERIVED: Mapping[str, str] = {
     # The tool is the cluster's; without one, that of the failing (else first) call made or answered at the step.
     "failures_by_tool": """
         WITH calls AS (
@@ -99,41 +115,49 @@ def create_views(con: duckdb.DuckDBPyConnection, snapshot: Snapshot | None, file
     con.execute(";\n".join(["BEGIN", *_statements(snapshot, files), "COMMIT"]))  # one commit: each costs an fsync
 
 
-def refresh(workspace: Workspace, snapshot: Snapshot, files: Files) -> None:
+def refresh(
+    workspace: Workspace, place: Place, head: Callable[[], Snapshot | None], files: Files, wait_s: float = 300.0
+) -> None:
     """Write `data/lake.duckdb` anew and swap it in; whoever has the old file open keeps reading the old file.
 
-    Call it under the lease: leftovers of a killed refresh are removed, so nobody else may be writing one.
+    `head` is asked once nobody else writes the file: a slow reader must not turn it back.
+    Errors: filelock.Timeout if somebody else writes it for longer than `wait_s`.
     """
     target = workspace.lake_file
-    for leftover in target.parent.glob(f".{target.name}.*"):
-        leftover.unlink()
-    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
-    with duckdb.connect(str(temporary), config={"storage_compatibility_version": READABLE_SINCE}) as con:
-        create_views(con, snapshot, files)
-    temporary.replace(target)
-    write_atomic(_note(workspace), _describe(workspace, snapshot))
+    with FileLock(target.with_name(f".{target.name}.lock"), timeout=wait_s):
+        snapshot = head()
+        if snapshot is None:
+            return
+        for leftover in target.parent.glob(f".{target.name}.*.new"):
+            leftover.unlink()
+        temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.new")
+        with duckdb.connect(str(temporary), config={"storage_compatibility_version": READABLE_SINCE}) as con:
+            place.attach(con)
+            create_views(con, snapshot, files)
+        temporary.replace(target)
+        write_atomic(_note(workspace), _describe(place, snapshot))
 
 
-def is_fresh(workspace: Workspace, snapshot: Snapshot) -> bool:
+def is_fresh(workspace: Workspace, place: Place, snapshot: Snapshot) -> bool:
     """Whether `lake.duckdb` shows this snapshot at this place.
 
     A note beside the tables is compared; the file itself can't be asked while somebody has it open for writing.
     """
     note = _note(workspace)
-    return workspace.lake_file.is_file() and note.is_file() and note.read_bytes() == _describe(workspace, snapshot)
+    return workspace.lake_file.is_file() and note.is_file() and note.read_bytes() == _describe(place, snapshot)
 
 
-def quoted(path: Path) -> str:
+def quoted(path: str) -> str:
     """A path as a literal for `read_parquet`, which would take `*`, `?` and `[` for a pattern."""
-    return "'" + re.sub(r"([*?\[])", r"[\1]", path.as_posix()).replace("'", "''") + "'"
+    return "'" + _PATTERN.sub(r"[\1]", path).replace("'", "''") + "'"
 
 
 def _note(workspace: Workspace) -> Path:
-    return workspace.lake / "views.json"
+    return workspace.data / ".lake.views.json"
 
 
-def _describe(workspace: Workspace, snapshot: Snapshot) -> bytes:
-    return json.dumps({"snapshot_id": snapshot.snapshot_id, "lake": str(workspace.lake.resolve())}).encode()
+def _describe(place: Place, snapshot: Snapshot) -> bytes:
+    return json.dumps({"snapshot_id": snapshot.snapshot_id, "lake": place.uri}).encode()
 
 
 def _statements(snapshot: Snapshot | None, files: Files) -> Iterator[str]:
@@ -144,7 +168,7 @@ def _statements(snapshot: Snapshot | None, files: Files) -> Iterator[str]:
         if table == "snapshot" and snapshot:
             select = f"{select} UNION ALL {_head_row(snapshot)}"
         yield f"CREATE VIEW {base(table)} AS {select}"
-    for name, select in _DERIVED.items():
+    for name, select in (*_NEWEST.items(), *late_views(_loose(versions, files)), *_DERIVED.items()):
         yield f"CREATE VIEW {name} AS {select}"
     for table in names:
         spec = TABLES[table.removesuffix("_all")]
@@ -152,7 +176,13 @@ def _statements(snapshot: Snapshot | None, files: Files) -> Iterator[str]:
         yield f"COMMENT ON VIEW {spec.name} IS '{text}'"
 
 
-def _select(spec: TableSpec, paths: list[Path]) -> str:
+def _loose(versions: Mapping[str, int], files: Files) -> str | None:
+    """SQL for the outcomes that came without their trajectory; None where no file has one."""
+    paths = files("outcome", versions["outcome"], loose=True) if "outcome" in versions else []
+    return f"{_select(TABLES['outcome'], paths)} WHERE {LOOSE_BY} IS NULL" if paths else None
+
+
+def _select(spec: TableSpec, paths: list[str]) -> str:
     if not paths:
         columns = ", ".join(f'CAST(NULL AS {_sql_type(field.type)}) AS "{field.name}"' for field in spec.schema)
         return f"SELECT {columns} WHERE false"

@@ -41,6 +41,10 @@ class Ingest(Section):
     """Objects that changed within the last so many seconds are left for the next time: some writers don't rename."""
     full_listing_hours: float = Field(default=24.0, ge=0.0)
     """Of a large S3 prefix only the likely places are listed; after so many hours all of it. 0: always all of it."""
+    redact: Literal["on", "off"] = "on"
+    """`off` stores secrets and personal data as they are; the batch and its source files say so."""
+    processes: int = Field(default=1, ge=1, le=256)
+    """Processes that read; each takes up to 350 MB. Large files of JSON lines are shared out among them."""
 
 
 class LakeSection(Section):

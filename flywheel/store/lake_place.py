@@ -87,9 +87,9 @@ def place_of(workspace: Workspace) -> Place:
     """The place that `[lake] uri` names. Errors: LakeError for a path that can't be opened, ConfigError."""
     section = load_config(workspace.config_file).lake
     if section.uri.startswith(S3):
-        from flywheel.store.lake_s3 import S3Place
+        from flywheel.store.lake_s3 import BucketPlace
 
-        return S3Place(section.uri.rstrip("/"), section.endpoint)
+        return BucketPlace.open(section.uri, section.endpoint)
     return FolderPlace(workspace.root / section.uri)
 
 

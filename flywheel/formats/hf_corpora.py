@@ -20,7 +20,6 @@ from typing import Any
 
 from flywheel.formats.messages import ROLES, Conversation, read_content
 from flywheel.formats.openai_messages import add_message
-from flywheel.formats.outcomes import outcome
 from flywheel.formats.parse import dumps, try_loads
 from flywheel.formats.reader import (
     Head,
@@ -33,6 +32,7 @@ from flywheel.formats.reader import (
     first_text,
     trajectory_id,
 )
+from flywheel.formats.scores import scored
 from flywheel.records import Fragment, Outcome, Reject, ToolCall, Trajectory
 
 _LISTS = ("messages", "trajectory", "conversations", "conversation")
@@ -180,21 +180,16 @@ class _Row:
 
 
 def _verdicts(this: str, row: Mapping[str, Any]) -> tuple[Outcome, ...]:
+    """0 and 1 of an integer column are a verdict, too."""
+    found = ((name, judged) for name in _VERDICTS if (judged := _verdict(row.get(name))) is not None)
     return tuple(
-        outcome(this, name, row[name], source_kind="verifier", source_id="tests", **_typed(row[name]))
-        for name in _VERDICTS
-        if _verdict(row.get(name)) is not None
+        replace(scored(this, name, judged, polarity=1 if judged else -1, source_id="tests"), value_raw=dumps(row[name]))
+        for name, judged in found
     )
 
 
 def _verdict(value: Any) -> bool | None:
     return bool(value) if value in (0, 1) and isinstance(value, (bool, int, float)) else None
-
-
-def _typed(value: Any) -> dict[str, Any]:
-    """0 and 1 of an integer column are a verdict, too."""
-    judged = _verdict(value)
-    return {"value_type": "boolean", "value_bool": judged, "polarity": 1 if judged else -1}
 
 
 def _without_nulls(value: Any) -> Any:

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flywheel.formats.messages import Conversation, read_content
-from flywheel.formats.outcomes import outcome
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import (
     Head,
@@ -29,6 +28,7 @@ from flywheel.formats.reader import (
     first_text,
     trajectory_id,
 )
+from flywheel.formats.scores import scored
 from flywheel.records import Fragment, Outcome, Reject, Trajectory
 
 MODES = {
@@ -47,7 +47,7 @@ MODES = {
     "3.2": "no or incomplete verification",
     "3.3": "incorrect verification",
 }
-_READ = {"mas_name", "llm_name", "benchmark_name", "trace", "mast_annotation", "annotations"}
+_READ = {"mas_name", "llm_name", "benchmark_name", "trace", "mast_annotation"}
 
 
 class Mast:
@@ -121,21 +121,13 @@ def _labels(this: str, row: Mapping[str, Any]) -> Iterator[Outcome]:
         mode = first_text(label, "failure mode", "failure_mode") or str(ix)
         code = re.match(r"\d\.\d", mode)
         rest = {key: value for key, value in label.items() if not key.startswith("annotator")}
-        yield _found(this, "labels", None, source_kind="human_expert", place=ix, metadata=dumps(rest))
         for name, value in label.items():
             if name.startswith("annotator"):
-                yield _found(
-                    this,
-                    code.group() if code else mode,
-                    value,
-                    source_kind="human_expert",
-                    source_id=name,
-                    place=[ix, name],
-                    explanation=mode,
-                )
+                columns = {"source_kind": "human_expert", "source_id": name, "explanation": mode, "metadata": rest}
+                yield _found(this, code.group() if code else mode, value, **columns)
 
 
 def _found(this: str, code: str, value: Any, **columns: Any) -> Outcome:
     """An annotation: that the mode was found is bad; that it was not says nothing of the rest."""
     number = float(value) if isinstance(value, bool) else as_float(value)
-    return outcome(this, f"mast/{code}", value, polarity=None if number is None else -1 if number > 0 else 0, **columns)
+    return scored(this, f"mast/{code}", value, polarity=None if number is None else -1 if number > 0 else 0, **columns)

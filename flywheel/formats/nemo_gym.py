@@ -19,7 +19,6 @@ from flywheel.formats.calls import extra_of
 from flywheel.formats.exchange import Exchange, exchanges_of
 from flywheel.formats.messages import Conversation
 from flywheel.formats.openai_responses_call import OpenAIResponsesCall
-from flywheel.formats.outcomes import outcome, reward_success
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import (
     Head,
@@ -34,10 +33,12 @@ from flywheel.formats.reader import (
     first_text,
     trajectory_id,
 )
+from flywheel.formats.scores import reward_polarity, scored
 from flywheel.records import Fragment, Outcome, Reject, Trajectory
 
 _PARAMS = "responses_create_params"
 _READ = frozenset({"reward", "resolved"})
+_SUCCESS: Mapping[int | None, bool] = {1: True, -1: False}
 _END_REASONS = (("agent_timed_out", "timeout"), ("container_timed_out", "timeout"), ("eval_timed_out", "env_error"))
 
 
@@ -75,7 +76,7 @@ def _fragment(row: Mapping[str, Any], exchange: Exchange, record: Record, source
         steps = tuple(replace(step, trainable=False) if step.sampled else step for step in steps)
     outcomes = _outcomes(this, row)
     resolved, reward = row.get("resolved"), as_float(row.get("reward"))
-    success = resolved if isinstance(resolved, bool) else reward_success(reward)
+    success = resolved if isinstance(resolved, bool) else _SUCCESS.get(reward_polarity(row.get("reward")))
     by = "resolved" if isinstance(resolved, bool) else "reward"
     ended = next((reason for key, reason in _END_REASONS if row.get(key) is True), built.columns.get("end_reason"))
     metadata = as_dict(exchange.request.get("metadata"))
@@ -127,7 +128,7 @@ def _task_id(row: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
 def _outcomes(this: str, row: Mapping[str, Any]) -> tuple[Outcome, ...]:
     agent = first_text(as_dict(row.get("agent_ref")), "name") or "nemo_gym"
     return tuple(
-        outcome(this, name, row[name], source_kind="verifier", source_id=agent)
+        scored(this, name, row[name], polarity=reward_polarity(row[name]), source_id=agent)
         for name in ("reward", "resolved")
         if name in row
     )

@@ -18,7 +18,6 @@ from typing import Any
 
 from flywheel.formats.messages import Conversation
 from flywheel.formats.openai_messages import add_message
-from flywheel.formats.outcomes import outcome
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import (
     Head,
@@ -33,6 +32,7 @@ from flywheel.formats.reader import (
     first_text,
     trajectory_id,
 )
+from flywheel.formats.scores import scored
 from flywheel.records import Fragment, Reject, Trajectory, content_id
 
 _SIDES = (("preferred_output", "non_preferred_output"), ("chosen", "rejected"))
@@ -120,9 +120,12 @@ def _side(
     for message in messages:
         add_message(conversation, message)
     steps, tool_calls = conversation.finish()
-    outcomes = [outcome(key, "preferred", preferred, source_kind="human_expert")] if preferred is not None else []
+    outcomes = []
+    if preferred is not None:
+        liked = {True: 1, False: -1}.get(preferred) if isinstance(preferred, bool) else None
+        outcomes.append(scored(key, "preferred", preferred, polarity=liked, source_kind="human_expert"))
     if score is not None:
-        outcomes.append(outcome(key, "score", score, source_kind="system", polarity=None))
+        outcomes.append(scored(key, "score", score, polarity=None, source_kind="system"))
     asked = as_dict(row.get("input"))
     rest = {name: value for name, value in row.items() if name not in _READ and value is not None}
     rest |= {"label": row["label"]} if "label" in row and not isinstance(row["label"], bool) else {}

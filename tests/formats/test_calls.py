@@ -286,7 +286,8 @@ def test_cassettes_of_vcr(pack: str) -> None:
     [
         ("interactions:\n- &a {x: 1}\n- *a\n", "yaml_alias"),
         ("interactions:\n- {a: [}\n", "invalid_yaml"),
-        ("interactions:\n- " + "[" * 5000, "too_deep"),
+        ("interactions:\n- " + "[" * 300 + "]" * 300, "too_deep"),
+        ("interactions:\n- " + "[" * 5000, "invalid_yaml"),
         ("interactions:\n- a: 1\n", "unknown_format"),
     ],
 )

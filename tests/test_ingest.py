@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ def test_nothing_personal_is_stored_and_users_are_the_same_person_in_every_trace
     everything = repr(staged(bare, result))
     assert "jane" not in everything
     assert "user_4711" not in everything
-    first, second = staged(bare, result)["trajectory"]
+    first, second = sorted(staged(bare, result)["trajectory"], key=lambda row: row["source_record_ix"])
     assert first["user_id"] == second["user_id"]
     assert first["user_id"].startswith("user-")
     assert first["session_id"] == "s-1"
@@ -129,7 +130,7 @@ def test_quarantine_says_where_the_bytes_stand_and_keeps_their_hash(bare: Worksp
         assert hashlib.sha256(raw).hexdigest() == row["original_sha256"]
         assert len(row["redacted"]) <= KEPT_BYTES
         assert MAIL not in row["message"]
-    assert rows[0]["redacted"] == b'{"a": "[EMAIL_1]'
+    assert re.fullmatch(rb'\{"a": "\[EMAIL_[0-9a-f]{8}\]', rows[0]["redacted"])
     assert rows[1]["redacted"] == b'{"rows": 1}'
     assert data[rows[2]["byte_offset"] :].startswith(long)
 
@@ -230,7 +231,7 @@ def test_paths_that_can_not_be_read_are_named_and_the_others_land(bare: Workspac
     assert (result.files, result.trajectories) == (1, 1)
     assert result.unread == (str(tmp_path / "missing.jsonl"), str(tmp_path / "pipe"))
     missing, pipe = result.refused
-    assert missing.startswith(f"{tmp_path / 'missing.jsonl'} is gone")
+    assert missing.startswith(f"{tmp_path / 'missing.jsonl'} does not exist")
     assert pipe.startswith(f"{tmp_path / 'pipe'} is neither a file nor a folder")
 
 

@@ -18,6 +18,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -26,6 +27,7 @@ from flywheel.config import Config
 from flywheel.errors import ObjectUnread
 from flywheel.store.landing_unpack import CHUNK, Compression, Unreadable, compression_of, repacked, unpacked
 from flywheel.store.objects import FolderStore, Notes, ObjectStore, StoredObject, is_ignored, open_store
+from flywheel.store.objects_files import Window
 from flywheel.store.objects_index import ObjectIndex
 from flywheel.workspace import Workspace
 
@@ -67,7 +69,7 @@ def land(workspace: Workspace, config: Config, paths: Sequence[Path | str]) -> L
             unread.append(str(path))
             if len(notes.left_out) == before:
                 notes.left_out.append(f"{path} holds no files; give files or folders of traces")
-    return Landed(keys=tuple(keys), refused=tuple(notes.left_out), unread=tuple(unread))
+    return Landed(keys=tuple(keys), refused=tuple(dict.fromkeys(notes.left_out)), unread=tuple(unread))
 
 
 def _source(
@@ -131,7 +133,11 @@ class LandingBytes:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        try:
+            if error is None and isinstance(self._stream, BufferedReader) and isinstance(self._stream.raw, Window):
+                self._stream.raw.check()  # also where it wasn't read to the end
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Let go of the object; what was found out about it stays."""
@@ -148,9 +154,15 @@ class LandingBytes:
         except Unreadable as error:
             self.damage = (error.code, str(error))
 
-    def _reader(self) -> Callable[[int], bytes]:
+    def between(self, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes of a range of an object that isn't compressed."""
+        read = self._reader(start)
+        while start < stop and (chunk := read(min(CHUNK, stop - start))):
+            start += len(chunk)
+            yield chunk
+
+    def _reader(self, at: int = 0) -> Callable[[int], bytes]:
         """Reads on from where it stands itself: several passes may be under way."""
-        at = 0
 
         def read(size: int) -> bytes:
             nonlocal at

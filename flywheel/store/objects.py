@@ -177,6 +177,8 @@ class FolderStore:
 
         for folder, folders, files in os.walk(self.root, onerror=unreadable):
             folders[:] = sorted(name for name in folders if self.everything or not is_ignored(name))
+            for link in (Path(folder, name) for name in folders if self.everything and Path(folder, name).is_symlink()):
+                _leave_out(ObjectUnread(f"{link} is a link to a folder; give that folder by itself"), notes)
             base = PurePosixPath(Path(folder).relative_to(self.root).as_posix())
             for name in sorted(files):
                 if self.everything or not is_ignored(name):

@@ -9,58 +9,18 @@ Not covered: several parts of one object at a time.
 from __future__ import annotations
 
 import hashlib
-import tempfile
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from flywheel.errors import ObjectError, ObjectUnread
-from flywheel.store.objects import StoredObject
 from flywheel.store.objects_client import REPLACED, S3Place, code_of, explained, is_servers_fault
 from flywheel.store.objects_files import CHUNK
 
 RESUMES = 3  # tries in a row without a byte of progress
 RESTARTS = 5  # times that the object was replaced while it was read
 PAUSE = 0.5  # seconds, doubled each time
-KEPT = 1 << 30  # bytes of small objects that wait to be opened
-
-
-@dataclass(slots=True)
-class Scratch:
-    """Files without a name in a folder, gone with the process; one of them keeps small objects until they are read."""
-
-    folder: Path = Path(tempfile.gettempdir())
-    _file: BinaryIO | None = None
-    _size: int = 0
-    _at: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def file(self) -> BinaryIO:
-        """A new empty file."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return tempfile.TemporaryFile(dir=self.folder)
-
-    def keep(self, stored: StoredObject, data: bytes) -> None:
-        """Keep a small object, while there is room."""
-        with self._lock:
-            if self._size + len(data) <= KEPT:
-                self._file = self._file or self.file()
-                self._file.seek(self._size)
-                self._file.write(data)
-                self._at[stored.key, stored.state] = (self._size, len(data))
-                self._size += len(data)
-
-    def kept(self, stored: StoredObject) -> bytes | None:
-        """The bytes of an object, if they were kept."""
-        with self._lock:
-            place = self._at.get((stored.key, stored.state))
-            if place is None or self._file is None:
-                return None
-            self._file.seek(place[0])
-            return self._file.read(place[1])
 
 
 @dataclass(slots=True)

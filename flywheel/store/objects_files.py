@@ -41,7 +41,7 @@ def unread(path: Path, error: OSError) -> ObjectUnread:
     if isinstance(error, PermissionError):
         return ObjectUnread(f"{path} can't be read by this user; change its permissions or leave it out")
     if isinstance(error, FileNotFoundError):
-        return ObjectGone(f"{path} is gone, or a link that leads nowhere; it is left out")
+        return ObjectGone(f"{path} does not exist, or is a link that leads nowhere; it is left out")
     return ObjectUnread(f"{path} can't be read ({error.strerror}); mend it or leave it out")
 
 
@@ -86,17 +86,18 @@ class Window(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         if (left and not data) or (data and self._at == self._size):
-            self._check()
+            self.check()
         return len(data)
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Appending leaves the bytes that were hashed as they are; anything else doesn't."""
-        changed = state_of(os.fstat(self._file.fileno())) != self._state
-        if changed and sha256_of(self._file, self._size) != self._sha256:
+        state = state_of(os.fstat(self._file.fileno()))
+        if state != self._state and sha256_of(self._file, self._size) != self._sha256:
             raise ObjectUnread(
                 f"{self._name} was rewritten while it was read, so none of it is kept; write files under a "
                 f"name that ends in .tmp and rename them when they are whole. The next ingest reads what it became"
             )
+        self._state = state
 
     def close(self) -> None:
         self._file.close()

@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from flywheel.config import Ingest
@@ -28,10 +30,11 @@ from flywheel.errors import ObjectUnread
 from flywheel.store import objects_listing as listing
 from flywheel.store.objects import Notes, Opened, StoredObject, check_key, is_ignored
 from flywheel.store.objects_client import S3Place, explained
-from flywheel.store.objects_download import Download, Scratch
+from flywheel.store.objects_download import Download
 from flywheel.store.objects_files import CHUNK
 from flywheel.store.objects_index import Entry, ObjectIndex
 from flywheel.store.objects_listing import Listed, Page
+from flywheel.store.objects_scratch import Key, Scratch, scratch_of
 from flywheel.workspace import Workspace
 
 SMALL = 4 << 20  # bytes; fetched whole into memory, `AT_ONCE` of them
@@ -47,7 +50,7 @@ class S3Store:
     client: Any
     index: ObjectIndex | None = None  # without one, all is listed and hashed each time
     base: str = ""
-    scratch: Scratch = field(default_factory=Scratch, compare=False)
+    scratch: Scratch = field(default_factory=lambda: Scratch(Path(tempfile.gettempdir())), compare=False)
     settle: float = 0.0  # seconds that an object must have been left alone
     full_hours: float = 24.0  # 0: all is listed each time
     everything: bool = False  # hidden and unfinished names too
@@ -74,17 +77,16 @@ class S3Store:
 
     def open(self, stored: StoredObject) -> Opened:
         """The object's bytes, downloaded to a file without a name."""
-        data = self.scratch.kept(stored)
-        if data is not None:
-            return Opened(stored, io.BytesIO(data))
+        stream = self.scratch.kept(self._kept_as(stored))
+        if stream is not None:
+            return Opened(stored, stream)
         file = self.scratch.file()
         try:
             found = StoredObject(stored.key, *self._download(stored.key, file).run(stored.state))
-            file.seek(0)
         except BaseException:
             file.close()
             raise
-        return Opened(found, file)
+        return Opened(found, self.scratch.keep_large(self._kept_as(found), file))
 
     def put(self, key: str, data: bytes | BinaryIO) -> StoredObject:
         """Upload an object, in parts if it's large; S3 shows it when it's complete."""
@@ -188,8 +190,11 @@ class S3Store:
         except ObjectUnread as error:
             return error
         if held is not None:
-            self.scratch.keep(stored, held.getvalue())
+            self.scratch.keep(self._kept_as(stored), held.getvalue())
         return Entry(size=stored.size, state=stored.state, sha256=stored.sha256, modified=listed.modified)
+
+    def _kept_as(self, stored: StoredObject) -> Key:
+        return self.place.url(self.base + stored.key), stored.state
 
     def _download(self, key: str, sink: BinaryIO | None) -> Download:
         return Download(self.client.get_object, self.place, self.base + key, sink)
@@ -206,7 +211,7 @@ def open_landing(workspace: Workspace, settings: Ingest, *, full: bool = False) 
         client,
         index=ObjectIndex(workspace.object_index, f"{client.meta.endpoint_url} {place.url()}"),
         base=prefix,
-        scratch=Scratch(workspace.object_index.parent),
+        scratch=scratch_of(workspace.object_index.parent),
         settle=settings.settle_seconds,
         full_hours=0.0 if full else settings.full_listing_hours,
     )
@@ -224,7 +229,7 @@ def open_path(workspace: Workspace, settings: Ingest, url: str) -> S3Store:
         client,
         index=ObjectIndex(workspace.object_index, f"{client.meta.endpoint_url} {place.url()}"),
         base=place.prefix[: place.prefix.rfind("/") + 1],
-        scratch=Scratch(workspace.object_index.parent),
+        scratch=scratch_of(workspace.object_index.parent),
         full_hours=0.0,
         everything=True,
     )

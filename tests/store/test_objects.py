@@ -52,5 +52,5 @@ def test_a_key_stays_below_the_root(tmp_path: Path, key: str) -> None:
 
 
 def test_a_missing_object_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ObjectGone, match=r"gone\.jsonl is gone"):
+    with pytest.raises(ObjectGone, match=r"gone\.jsonl does not exist"):
         FolderStore(tmp_path).open(StoredObject("gone.jsonl", 0, ""))

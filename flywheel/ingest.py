@@ -5,45 +5,45 @@
 Each object is sniffed, read, assembled, redacted, then completed (counts and hashes of what is really stored), all
 before anything is written. What can't be read goes to `quarantine` with its byte range, a code, a sentence, redacted
 bytes and the hash of the original. Bad data never raises: an object that no reader accepts is quarantined whole.
+Memory is bounded, whatever the objects weigh: see `ingest_source.py`.
 
 The batch is named by the hashes of its objects, so the same objects give the same batch. An object whose batch is
 staged already is not read again: judging it is `validate`'s work, and a failed one waits there under its name.
 A file or object that can't be opened (gone, forbidden, a pipe) is left out and named in `refused`; the rest goes on.
 
-Not covered: judging and publishing (`validate`), batches larger than memory.
+Not covered: judging and publishing (`validate`).
 """
 
 from __future__ import annotations
 
-import hashlib
+import shutil
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+
+from msgspec.structs import replace as changed
 
 from flywheel.config import Config
-from flywheel.errors import ObjectUnread
-from flywheel.formats.assemble import assemble, complete
-from flywheel.formats.read import encoding_of
-from flywheel.formats.reader import Source
-from flywheel.formats.sniff import Reading, open_readings, reader_named
+from flywheel.formats.assemble import join
+from flywheel.formats.sniff import reader_named
+from flywheel.ingest_pool import Job, Replaced, read_all
+from flywheel.ingest_source import KEPT_BYTES, RANGE_BITS, SourceReport, store_whole
 from flywheel.progress import Progress, silent
-from flywheel.records import Attachment, Fragment, Quarantine, Reject, SourceFile, canonical_json, content_id
+from flywheel.records import Fragment, SourceFile, canonical_json, content_id
 from flywheel.store import artifacts
+from flywheel.store.held import Held
 from flywheel.store.keys import redaction_key
 from flywheel.store.lake import Lake
-from flywheel.store.landing import Excerpt, LandingBytes, excerpts, land
-from flywheel.store.objects import Notes, ObjectStore, StoredObject, open_store
-from flywheel.trajectory.redact import Redactor, redact_bytes, redact_fragment, redact_outcomes
+from flywheel.store.lake_stage import PartWriter, settle
+from flywheel.store.landing import land
+from flywheel.store.objects import Notes, StoredObject, open_store
+from flywheel.trajectory.redact import Redactor
 from flywheel.workspace import Workspace
 
-__all__ = ["IngestResult", "ingest", "land"]
-
-KEPT_BYTES = 16 << 10  # of a refused record; all of it stays in the landing object
-_CUT_MARGIN = 1 << 10  # redacted with it and then dropped, so that no secret survives by being cut in two
+__all__ = ["KEPT_BYTES", "IngestResult", "ingest", "land"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,32 +64,6 @@ class IngestResult:
     unread: tuple[str, ...] = ()  # of the given paths: those of which nothing could be read
     deleted: int = 0  # objects that were gone between listing and reading
     replaced: int = 0  # and those that were read as the newer ones
-
-
-@dataclass(slots=True)
-class _Read:
-    """One landing object after reading."""
-
-    stored: StoredObject
-    source: LandingBytes
-    encoding: str
-    readings: list[Reading] = field(default_factory=list)
-    n_refused: int = 0  # sources (the object, or members of an archive) that no reader accepts
-    fragments: list[Fragment] = field(default_factory=list)
-    attachments: list[Attachment] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-    excerpts: dict[tuple[int, int], Excerpt] = field(default_factory=dict)
-
-    @property
-    def n_records(self) -> int:
-        """A source that no reader accepts counts as one record; the unread rest of a damaged one as another."""
-        read = sum(reading.n_records for reading in self.readings)
-        return read + self.n_refused + (self.source.damage is not None)
-
-    @property
-    def n_repaired(self) -> int:
-        """Records that were readable only after mending."""
-        return sum(reading.n_repaired for reading in self.readings)
 
 
 def ingest(
@@ -115,36 +89,44 @@ def ingest(
     landed = store.list(notes)
     known = lake.recorded_objects() | _in_staging(workspace, lake)
     fresh = {stored.sha256: stored for stored in landed if stored.sha256 not in known}
-    total, done = sum(stored.size for stored in fresh.values()), 0
-    found: dict[str, _Read] = {}
-    for _, stored in sorted(fresh.items()):
-        progress(done, total, stored.key)
-        item = _read(store, stored, config.ingest.format, notes)
-        if item is not None and item.stored.sha256 not in known:
-            found[item.stored.sha256] = item
-        done += stored.size
-    progress(done, total, "bytes read")
-    read = [item for _, item in sorted(found.items())]  # by content: the order must not depend on names
-    tables = _rows(read, key)
-    batch = content_id("batch", sorted(found)) if found else None
-    if batch is not None:
-        lake.stage(batch, tables, objects=sorted(found))
+    staged = _Staged()
+    while fresh:
+        changes = _stage(workspace, config, lake, key, fresh, staged, progress)
+        if not changes:
+            break
+        for change in changes:  # what was read meanwhile may be half the old and half the new: all of it begins again
+            del fresh[change.listed.sha256]
+            if change.error is not None:
+                notes.leave_out(change.error)
+            elif change.now is not None and change.now.sha256 not in known:
+                notes.replaced += 1
+                fresh[change.now.sha256] = change.now
+    reports = staged.reports
     return IngestResult(
-        batch=batch,
-        files=len(read),
-        records=sum(item.n_records for item in read),
-        trajectories=len(tables["trajectory"]),
-        quarantined=len(tables["quarantine"]),
-        repaired=sum(item.n_repaired for item in read),
+        batch=staged.batch,
+        files=len(reports),
+        records=sum(report.n_records for report in reports),
+        trajectories=staged.rows.get("trajectory", 0),
+        quarantined=staged.rows.get("quarantine", 0),
+        repaired=sum(report.n_repaired for report in reports),
         skipped=sum(stored.sha256 in known for stored in landed),
-        bytes=total,
+        bytes=sum(stored.size for stored in fresh.values()),
         seconds=time.perf_counter() - started,
-        formats=dict(sorted(Counter(row.format for row in tables["source_file"]).items())),
+        formats=dict(sorted(Counter(map(_format, reports)).items())),
         refused=(*given.refused, *notes.left_out),
         unread=given.unread,
         deleted=notes.deleted,
         replaced=notes.replaced,
     )
+
+
+@dataclass(slots=True)
+class _Staged:
+    """What became of the fresh objects."""
+
+    batch: str | None = None
+    reports: Sequence[SourceReport] = ()
+    rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def _in_staging(workspace: Workspace, lake: Lake) -> set[str]:
@@ -153,112 +135,110 @@ def _in_staging(workspace: Workspace, lake: Lake) -> set[str]:
     return {sha256 for folder in folders for sha256 in artifacts.load(folder).inputs["objects"]}
 
 
-def _read(store: ObjectStore, stored: StoredObject, format_name: str, notes: Notes) -> _Read | None:
-    """One object; None, and a note, if it can't be opened or changes under the reader."""
+def _stage(
+    workspace: Workspace,
+    config: Config,
+    lake: Lake,
+    key: bytes,
+    fresh: Mapping[str, StoredObject],
+    staged: _Staged,
+    progress: Progress,
+) -> list[Replaced]:
+    """Stage the objects as one batch and fill in `staged`; or the objects that changed under the readers."""
+    objects = [stored for _, stored in sorted(fresh.items())]  # by content: the order must not depend on names
+    is_redacted = config.ingest.redact == "on"
+    inputs = {"objects": sorted(fresh)} | ({} if is_redacted else {"redact": "off"})
+    batch = content_id("batch", *inputs.values())
+    draft, stamps = lake.draft(batch), lake.stamps(batch)
+    job = Job(workspace=workspace, config=config, key=key if is_redacted else None, draft=draft, stamps=stamps)
+    total, done = sum(stored.size for stored in objects), 0
+
+    def tell(stored: StoredObject, size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total, stored.key)
+
     try:
-        with LandingBytes(store, stored) as source:
-            notes.replaced += source.stored.sha256 != stored.sha256
-            return _read_whole(source, source.stored, format_name)
-    except ObjectUnread as error:
-        notes.leave_out(error)
-        return None
+        with Held(workspace.staging) as held:
+            found = read_all(job, objects, held.add, tell)
+            changes = [item for item in found if isinstance(item, Replaced)]
+            if changes:
+                return changes
+            reports = {report.sha256: report for report in found if isinstance(report, SourceReport)}
+            losses = {sha256: Counter(report.losses) for sha256, report in reports.items()}
+            _store_held(held, job, reports, losses)
+        n_trajectories = settle(draft, stamps)
+        now = datetime.now(UTC)
+        with PartWriter(draft, "sources", stamps) as writer:
+            for stored in objects:
+                report = reports[stored.sha256]
+                row = _source_file(stored, report, key, now, n_trajectories.get(stored.sha256, 0))
+                writer.add("source_file", [_with_losses(row, losses[stored.sha256], is_redacted)])
+        staged.rows = lake.finish_draft(batch, draft, inputs)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)  # it is gone if it became the batch
+    progress(total, total, "bytes read")
+    staged.batch, staged.reports = batch, list(reports.values())
+    return []
 
 
-def _read_whole(source: LandingBytes, stored: StoredObject, format_name: str) -> _Read:
-    item = _Read(stored, source, encoding_of(next(iter(source()), b"")))
-    for opened in open_readings(source, Source(source_id=stored.sha256, uri=stored.key), format_name):
-        if isinstance(opened, Reject):
-            item.n_refused += 1
-            item.rejects.append(opened)
-            continue
-        base = item.n_records
-        item.readings.append(opened)
-        for thing in opened.items():
-            moved = replace(thing, record_ix=base + thing.record_ix)
-            if isinstance(moved, Reject):
-                item.rejects.append(moved)
-            elif isinstance(moved, Attachment):
-                item.attachments.append(moved)
-            else:
-                item.fragments.append(moved)
-    if item.rejects:
-        spans = [(reject.byte_offset, reject.byte_len) for reject in item.rejects if reject.raw is None]
-        item.excerpts = excerpts(source(), spans, KEPT_BYTES + _CUT_MARGIN)
-    return item
+def _store_held(held: Held, job: Job, reports: Mapping[str, SourceReport], losses: Mapping[str, Counter[str]]) -> None:
+    """Join what waited for the end, and write it."""
+    if not len(held):
+        return
+    with PartWriter(job.draft, "held", job.stamps) as writer:
+        for group in held.groups():
+            placed = sorted((_placed(fragment, reports) for fragment in group), key=_place)
+            for whole in join(placed):
+                losses[whole.trajectory.source_id] += store_whole(whole, job.key, writer)
 
 
-def _rows(read: Sequence[_Read], key: bytes) -> dict[str, list[Any]]:
-    """The rows of every table, from redacted trajectories. Objects may continue each other's trajectories."""
-    tables: dict[str, list[Any]] = {
-        name: [] for name in ("source_file", "quarantine", "trajectory", "step", "tool_call", "outcome", "blob", "span")
-    }
-    losses: dict[str, Counter[str]] = {item.stored.sha256: Counter() for item in read}
-    for fragment in assemble(fragment for item in read for fragment in item.fragments):
-        redacted = redact_fragment(fragment, key)
-        whole = complete(redacted.fragment)
-        source_id = whole.trajectory.source_id
-        losses[source_id] += Counter({f"redacted {kind}": n for kind, n in redacted.counts.items()})
-        losses[source_id] += Counter(whole.trajectory.quality_flags or ())
-        tables["trajectory"].append(whole.trajectory)
-        tables["step"] += whole.steps
-        tables["tool_call"] += whole.tool_calls
-        tables["outcome"] += whole.outcomes
-        tables["blob"] += whole.blobs
-        tables["span"] += whole.spans
-    for attachment in (attachment for item in read for attachment in item.attachments):
-        tables["outcome"] += redact_outcomes(attachment.outcomes, key)
-    now = datetime.now(UTC)
-    for item in read:
-        refused = _quarantine(item, key)
-        tables["quarantine"] += refused
-        tables["source_file"].append(_source_file(item, key, now, len(refused), losses[item.stored.sha256]))
-    return tables
-
-
-def _quarantine(item: _Read, key: bytes) -> list[Quarantine]:
-    rows = []
-    for reject in item.rejects:
-        excerpt = (
-            item.excerpts[reject.byte_offset, reject.byte_len]
-            if reject.raw is None
-            else Excerpt(reject.raw[: KEPT_BYTES + _CUT_MARGIN], hashlib.sha256(reject.raw).hexdigest())
-        )
-        row = Quarantine(
-            source_id=item.stored.sha256,
-            record_ix=reject.record_ix,
-            byte_offset=reject.byte_offset,
-            byte_len=reject.byte_len,
-            code=reject.code,
-            message=reject.message,
-            original_sha256=excerpt.sha256,
-            redacted=redact_bytes(excerpt.head, item.encoding, key)[:KEPT_BYTES],
-        )
-        rows.append(row)
-    if item.source.damage is not None:
-        code, message = item.source.damage
-        rows.append(Quarantine(source_id=item.stored.sha256, byte_offset=item.source.size, code=code, message=message))
-    return rows
-
-
-def _source_file(item: _Read, key: bytes, now: datetime, n_quarantined: int, losses: Counter[str]) -> SourceFile:
-    first = max(item.readings, key=lambda reading: reading.n_records, default=None)
-    formats = sorted({reading.reader.name for reading in item.readings})
-    return SourceFile(
-        source_id=item.stored.sha256,
-        uri=Redactor(key).text(item.stored.key),  # people put names into file names
-        sha256=item.stored.sha256,
-        bytes=item.stored.size,
-        compression=item.source.compression,
-        encoding=item.encoding,
-        format="+".join(formats) or "unknown",
-        format_version=first.match.version if first else None,
-        format_confidence=first.match.confidence if first else None,
-        adapter=first.reader.name if first else "none",
-        adapter_version=first.reader.version if first else "0",
-        ingested_at=now,
-        n_records=item.n_records,
-        n_trajectories=len({fragment.key for fragment in item.fragments}),  # some may be in other objects too
-        n_quarantined=n_quarantined,
-        n_repaired=item.n_repaired,
-        loss_report=canonical_json(dict(losses)) if losses else None,
+def _placed(fragment: Fragment, reports: Mapping[str, SourceReport]) -> Fragment:
+    """The fragment with its places counted from the start of its source, if a byte range gave it."""
+    number, ix = divmod(fragment.record_ix, 1 << RANGE_BITS)
+    head = fragment.trajectory
+    start = reports[head.source_id].starts[number]
+    if not start:
+        return fragment
+    return changed(
+        fragment,
+        record_ix=start + ix,
+        trajectory=changed(head, source_record_ix=start + head.source_record_ix),
     )
+
+
+def _place(fragment: Fragment) -> tuple[str, int]:
+    return fragment.trajectory.source_id, fragment.record_ix
+
+
+def _format(report: SourceReport) -> str:
+    return "+".join(sorted({name for name, *_ in report.readers})) or "unknown"
+
+
+def _source_file(
+    stored: StoredObject, report: SourceReport, key: bytes, now: datetime, n_trajectories: int
+) -> SourceFile:
+    adapter, version, match, _ = max(report.readers, key=lambda reading: reading[3], default=("none", "0", None, 0))
+    return SourceFile(
+        source_id=stored.sha256,
+        uri=Redactor(key).text(stored.key),  # people put names into file names
+        sha256=stored.sha256,
+        bytes=stored.size,
+        compression=report.compression,
+        encoding=report.encoding,
+        format=_format(report),
+        format_version=match.version if match else None,
+        format_confidence=match.confidence if match else None,
+        adapter=adapter,
+        adapter_version=version,
+        ingested_at=now,
+        n_records=report.n_records,
+        n_trajectories=n_trajectories,  # some may be in other objects too
+        n_quarantined=report.n_quarantined,
+        n_repaired=report.n_repaired,
+    )
+
+
+def _with_losses(row: SourceFile, losses: Counter[str], is_redacted: bool) -> SourceFile:
+    said = dict(losses) if is_redacted else {**losses, "redaction": "off"}
+    return replace(row, loss_report=canonical_json(said) if said else None)

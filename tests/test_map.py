@@ -28,6 +28,7 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
     ("L2", ("flywheel.store", "flywheel.environment")),
     ("L3", ("flywheel.trainers",)),
     ("L4", ("flywheel.init", "flywheel.tasksets", "flywheel.traffic", "flywheel.ingest", "flywheel.validate",
+            "flywheel.ingest_source", "flywheel.ingest_pool",
             "flywheel.datadocs", "flywheel.triage", "flywheel.repair", "flywheel.curate", "flywheel.train",
             "flywheel.evaluate", "flywheel.gate", "flywheel.promote", "flywheel.rollback", "flywheel.history",
             "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.maintain", "flywheel.champion",
@@ -37,7 +38,7 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
 ]  # fmt: skip
 
 # What one verb may use of another: helpers that are no verbs themselves.
-BESIDE_VERBS = {"flywheel.page", "flywheel.datadocs", "flywheel.champion"}
+BESIDE_VERBS = {"flywheel.ingest_source", "flywheel.ingest_pool", "flywheel.page", "flywheel.datadocs", "flywheel.champion"}
 
 DOORS = {
     "prefect": ("flows/",),

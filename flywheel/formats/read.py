@@ -67,10 +67,10 @@ def read_records(chunks: Chunks, unit: Unit) -> Iterator[Record | Reject]:
         if isinstance(item, Record):
             start = ruler(item.offset)
             length = ruler(item.offset + item.length) - start
-            yield replace(item, offset=start, length=length, repairs=item.repairs + repairs)
+            yield replace(item, offset=start, length=length, repairs=item.repairs + repairs, raw=None)
         else:
             start = ruler(item.byte_offset)
-            yield replace(item, byte_offset=start, byte_len=ruler(item.byte_offset + item.byte_len) - start)
+            yield replace(item, byte_offset=start, byte_len=ruler(item.byte_offset + item.byte_len) - start, raw=None)
 
 
 def read_head(chunks: Chunks, wanted: int = 8, searched: int = 256) -> Head:
@@ -101,6 +101,15 @@ def _decoded(chunks: Chunks, unit: Unit) -> Iterator[Record | Reject]:
             ix += 1
 
 
+def read_lines(chunks: Chunks, offset: int) -> Iterator[Record | Reject]:
+    """The records of a part of a source that is made of whole lines in UTF-8 and begins at `offset`."""
+    ix = 0
+    for piece in lines(chunks()):
+        for item in _values(replace(piece, offset=offset + piece.offset), ix, by_line=True):
+            yield item
+            ix += 1
+
+
 def _values(piece: Piece, ix: int, by_line: bool) -> list[Record | Reject]:
     """What one piece gives: a record or a refusal, or, for a line of several documents, one of them each."""
     if piece.data is None:
@@ -123,8 +132,22 @@ def _values(piece: Piece, ix: int, by_line: bool) -> list[Record | Reject]:
 
 
 def _record(piece: Piece, ix: int, decoded: Decoded) -> Record:
-    return Record(ix=ix, offset=piece.offset, length=piece.length, value=decoded.value, repairs=decoded.repairs)
+    return Record(
+        ix=ix,
+        offset=piece.offset,
+        length=piece.length,
+        value=decoded.value,
+        repairs=decoded.repairs,
+        raw=piece.data,
+    )
 
 
 def _reject(piece: Piece, ix: int, bad: Bad) -> Reject:
-    return Reject(record_ix=ix, byte_offset=piece.offset, byte_len=piece.length, code=bad.code, message=bad.message)
+    return Reject(
+        record_ix=ix,
+        byte_offset=piece.offset,
+        byte_len=piece.length,
+        code=bad.code,
+        message=bad.message,
+        raw=piece.data,
+    )

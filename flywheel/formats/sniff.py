@@ -7,7 +7,7 @@ Not covered: archives inside archives.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
@@ -23,7 +23,7 @@ from flywheel.formats.openai_chat import OpenAIChat
 from flywheel.formats.openai_responses import OpenAIResponses
 from flywheel.formats.otlp import Otlp
 from flywheel.formats.preference_pairs import PreferencePairs
-from flywheel.formats.read import Chunks
+from flywheel.formats.read import Chunks, read_lines
 from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record, Source
 from flywheel.formats.sharegpt import ShareGPT
 from flywheel.formats.tau_bench import TauBench
@@ -64,12 +64,18 @@ class Reading:
     container: Container = "json"
     archive: BinaryIO | None = None  # that is read as one source
     members: tuple[Member, ...] = ()
+    lines_from: int | None = None  # the chunks are whole lines of the source, from this offset on
     n_records: int = 0
     n_repaired: int = 0
     _undecoded: list[Reject] = field(default_factory=list)
+    _refuse: Callable[[Reject], None] | None = field(default=None, init=False)
 
-    def items(self) -> Iterator[Item]:
-        """What the reader yields, and the records that could not even be decoded."""
+    def items(self, refuse: Callable[[Reject], None] | None = None) -> Iterator[Item]:
+        """What the reader yields, and the records that could not even be decoded: between the items, or to `refuse`.
+
+        Among the items they wait for the reader's next one, however many they are.
+        """
+        self._refuse = refuse
         for item in self.reader.read(self._records(), self.source):
             yield from self._undecoded
             self._undecoded.clear()
@@ -79,12 +85,14 @@ class Reading:
     def _records(self) -> Iterator[Record]:
         if self.archive is not None:
             found = member_records(self.archive, self.members)
+        elif self.lines_from is not None:
+            found = read_lines(self.chunks, self.lines_from)
         else:
             found = records_of(self.chunks, self.container, self.match.unit)
         for item in found:
             self.n_records += 1
             if isinstance(item, Reject):
-                self._undecoded.append(item)
+                (self._refuse or self._undecoded.append)(item)
             else:
                 self.n_repaired += bool(item.repairs)
                 yield item

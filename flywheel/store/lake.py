@@ -1,12 +1,12 @@
 """The lake: Delta tables that one publisher writes and everybody reads as plain Parquet through DuckDB.
 
-    stage      rows -> data/staging/<batch>/<table>.parquet, its manifest last
+    stage      rows -> data/staging/<batch>/<table>.parquet, its manifest last (`lake_stage.py`: more than memory holds)
     publish    a staged batch -> the tables, then one new snapshot of all of them; or `reject`, and it stays staged
     connect    SQL over the newest snapshot, or over any older one by its id
 
 A batch is named by its inputs, so staging or publishing it again is a no-op. Views: `lake_views.py`; reading:
 `lake_read.py`; crash safety, revisions and what counts as the same row: `lake_publish.py`; upkeep: `lake_maintain.py`.
-Not covered: judging a batch (`flywheel/validate.py`), S3, erasure.
+Not covered: judging a batch (`flywheel/validate.py`), erasure (`lake_erase.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from flywheel.ledger import Batch, Snapshot
 from flywheel.records import canonical_json, content_id
 from flywheel.store import artifacts, lake_publish
 from flywheel.store.lake_read import LakeReader
+from flywheel.store.lake_staged import parts_of, row_count
 from flywheel.store.tables import TABLES, Stamps, spec_of, stamped, to_arrow
 from flywheel.workspace import Workspace
 
@@ -82,9 +83,19 @@ class Lake(LakeReader):
 
     def staged_rows(self, batch_id: str) -> dict[str, pa.Table]:
         """The rows of a staged batch, by table, stamps included. Errors: ArtifactError if it isn't staged."""
+        folder = self.staged_folder(batch_id)
+        found = {table: parts_of(folder, table) for table in TABLES}
+        return {
+            table: pa.concat_tables(map(pq.read_table, files)).combine_chunks()
+            for table, files in found.items()
+            if files
+        }
+
+    def staged_folder(self, batch_id: str) -> Path:
+        """Where the files of a staged batch lie. Errors: ArtifactError if it isn't staged."""
         folder = self.workspace.staging / batch_id
-        names = artifacts.load(folder).files
-        return {table: pq.read_table(folder / f"{table}.parquet") for table in TABLES if f"{table}.parquet" in names}
+        artifacts.load(folder)
+        return folder
 
     def reject(self, batch_id: str, reason: str) -> None:
         """Name a staged batch as failed: it stays staged, and the `batch` table says so. Errors: ArtifactError."""
@@ -124,7 +135,7 @@ class Lake(LakeReader):
             lake_publish.roll_forward(self)
             found = self.published(batch_id)
             if found:
-                lake_publish.drop_staged(self.workspace, batch_id)
+                lake_publish.drop_staged(self, batch_id)
                 return found
             if not artifacts.is_finished(self.workspace.staging / batch_id):
                 raise LakeError(f"batch {batch_id} is neither staged nor published; stage it first")
@@ -142,26 +153,45 @@ class Lake(LakeReader):
             return
         _check_followers(batch_id, tables)
         data = {table: to_arrow(table, _distinct(batch_id, table, rows)) for table, rows in tables.items()}
+        draft, stamps = self.draft(batch_id), self.stamps(batch_id)
+        for table, rows in data.items():
+            _write(draft / f"{table}.parquet", stamped(table, rows, stamps))
+        self.finish_draft(batch_id, draft, {"objects": list(objects)}, overwrite)
+
+    def stamps(self, batch_id: str) -> Stamps:
+        """What the rows of a batch are stamped with that is staged now."""
+        now = datetime.now(UTC)
+        return Stamps(batch_id=batch_id, turn_id=self.turn_id, created_at=now, code_version=flywheel.__version__)
+
+    def draft(self, batch_id: str) -> Path:
+        """A new folder to write a batch in (`lake_stage.PartWriter`); `finish_draft` makes it the staged one.
+
+        A killed writer's stays behind until `vacuum` finds it a day old.
+        """
         draft = self.workspace.staging / f".{batch_id}.{os.urandom(4).hex()}"
         draft.mkdir(parents=True)
-        now = datetime.now(UTC)
-        for table, rows in data.items():
-            stamps = Stamps(batch_id=batch_id, turn_id=self.turn_id, created_at=now, code_version=flywheel.__version__)
-            _write(draft / f"{table}.parquet", stamped(table, rows, stamps))
-        counts = {table: rows.num_rows for table, rows in data.items()}
-        artifacts.finish(draft, "batch", batch_id, {"objects": list(objects)}, {"rows": counts})
+        return draft
+
+    def finish_draft(
+        self, batch_id: str, draft: Path, inputs: Mapping[str, Any], overwrite: bool = False
+    ) -> dict[str, int]:
+        """Finish a draft as the staged batch; `inputs` has the `objects` it was made from. Gives its rows by table."""
+        folder = self.workspace.staging / batch_id
+        counts = {table: row_count(parts_of(draft, table)) for table in TABLES if parts_of(draft, table)}
+        artifacts.finish(draft, "batch", batch_id, inputs, {"rows": counts})
         if overwrite:
             with self.lease():  # nobody may be publishing the folder that is replaced
                 lake_publish.roll_forward(self)
-                lake_publish.drop_staged(self.workspace, batch_id)
+                lake_publish.drop_staged(self, batch_id)
                 draft.rename(folder)
-            return
+            return counts
         try:
             draft.rename(folder)
         except OSError:
             if not artifacts.is_finished(folder):
                 raise
             shutil.rmtree(draft)  # somebody staged the same batch meanwhile: same inputs, same rows
+        return counts
 
 
 def _turn_in_progress(workspace: Workspace) -> str | None:

@@ -38,6 +38,7 @@ from flywheel.ledger import Batch, Snapshot
 from flywheel.records import canonical_json, content_id
 from flywheel.store import artifacts, lake_views
 from flywheel.store.lake_read import LakeReader, write_snapshot
+from flywheel.store.lake_staged import bounded, parts_of, scan
 from flywheel.store.tables import TABLES, Stamps, TableSpec, stamped, to_arrow
 
 RETENTION = {
@@ -130,13 +131,13 @@ def _append_all(reader: LakeReader, journal: Journal, parent: Snapshot | None) -
     """Append the staged tables, the batch's own row, and the parent's row of `snapshot`; the snapshot that results."""
     folder = reader.workspace.staging / journal.batch_id
     manifest = artifacts.load(folder, verify=True)
-    staged = [table for table in TABLES if f"{table}.parquet" in manifest.files]
+    files = {table: parts_of(folder, table) for table in TABLES}
+    staged = [table for table, found in files.items() if found]
     versions: dict[str, int] = json.loads(parent.table_versions) if parent else {}
-    with reader.connect(journal.parent_id) as con:
+    with bounded(reader.connect(journal.parent_id), folder) as con:
         con.execute("CREATE SCHEMA staged")
         for table in staged:
-            path = lake_views.quoted((folder / f"{table}.parquet").as_posix())
-            con.execute(f"CREATE VIEW staged.{table} AS FROM read_parquet([{path}], hive_partitioning=false)")
+            con.execute(f"CREATE VIEW staged.{table} AS FROM {scan(files[table])}")
         con.register("own_batch", _batch_row(con, journal, manifest))
         if "trajectory" in staged:
             con.execute(_KEPT)

@@ -1,35 +1,92 @@
-"""SQL over a batch that is not in the lake yet: what `validate` judges with.
+"""Reading a batch that is not in the lake yet: its files by table, and the SQL that `validate` judges it with.
 
-Not covered: staging (`lake.py`), and SQL over published snapshots (`lake_read.py`).
+Memory is bounded whatever the batch weighs: DuckDB reads the files, and puts what it can't hold beside them.
+
+Not covered: staging (`lake.py`, `lake_stage.py`), and SQL over published snapshots (`lake_read.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from flywheel.errors import LakeError
+from flywheel.store.lake_views import quoted
 from flywheel.store.tables import TABLES
+
+MEMORY = "160MB"  # of DuckDB's own; the rest of the process needs about as much
+
+
+def parts_of(folder: Path, table: str) -> list[Path]:
+    """The files of one table in a staged batch or a draft of one: `<table>.parquet` or `<table>.<part>.parquet`."""
+    return sorted([*folder.glob(f"{table}.parquet"), *folder.glob(f"{table}.*.parquet")])
+
+
+def row_count(files: Iterable[Path]) -> int:
+    """How many rows the files have together."""
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def scan(files: Iterable[Path], options: str = "") -> str:
+    """SQL that reads the files as one table."""
+    names = ", ".join(quoted(str(file)) for file in files)
+    return f"read_parquet([{names}], hive_partitioning=false{', ' + options if options else ''})"
+
+
+@contextmanager
+def bounded(con: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The connection, holding little and spilling into a folder beside the given one, gone afterwards."""
+    spill = folder.parent / f".{folder.name.lstrip('.')}.{os.urandom(4).hex()}.spill"
+    con.execute(f"SET memory_limit = '{MEMORY}'")
+    con.execute("SET threads = 1")
+    con.execute("SET preserve_insertion_order = false")
+    con.execute("SET TimeZone = 'UTC'")
+    con.execute(f"SET temp_directory = {quoted(str(spill))}")
+    try:
+        yield con
+    finally:
+        con.close()
+        shutil.rmtree(spill, ignore_errors=True)
 
 
 class StagedBatch:
-    """A private in-memory DuckDB with one view per lake table over the rows of one staged batch; absent: empty."""
+    """A private DuckDB with one view per lake table over a staged batch, from its folder or from Arrow tables."""
 
-    def __init__(self, rows: Mapping[str, pa.Table]) -> None:
-        self._con = duckdb.connect()
-        self._con.execute("SET TimeZone = 'UTC'")
+    def __init__(self, batch: Path | Mapping[str, pa.Table]) -> None:
+        folder = batch if isinstance(batch, Path) else Path(tempfile.gettempdir(), "staged")
+        self._bounded = bounded(duckdb.connect(), folder)
+        self._con = self._bounded.__enter__()
         for name, spec in TABLES.items():
-            self._con.register(name, rows.get(name, spec.schema.empty_table()))
+            files = parts_of(batch, name) if isinstance(batch, Path) else []
+            if files:
+                self._con.execute(f"CREATE VIEW {name} AS FROM {scan(files)}")
+            else:
+                given = batch.get(name) if isinstance(batch, Mapping) else None
+                self._con.register(name, spec.schema.empty_table() if given is None else given)
 
     def __enter__(self) -> StagedBatch:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._con.close()
+        self._bounded.__exit__(kind, error, at)
+
+    def count(self, table: str) -> int:
+        """How many rows of a table the batch has."""
+        return int(self._con.sql(f"SELECT count(*) FROM {table}").fetchall()[0][0])
+
+    def columns(self, table: str, names: Iterable[str]) -> pa.Table:
+        """The given columns of a table."""
+        return self._con.sql(f"SELECT {', '.join(names)} FROM {table}").to_arrow_table()
 
     def query(self, sql: str, limit: int) -> tuple[int, list[dict[str, Any]]]:
         """How many rows a SELECT gives, and the first `limit` of them. Errors: LakeError with DuckDB's sentence."""

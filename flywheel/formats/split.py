@@ -3,7 +3,7 @@ to back. By structure (brackets and strings), not by parsing, so that a broken e
 holds one record and not the file.
 
 Which of the layouts it is: a first line that is a whole value and is followed by other lines means lines; so does one
-that breaks off inside a string. Everything else is a document.
+that breaks off inside a string, or where a bracket follows that no JSON has there. Everything else is a document.
 
 Not covered: decoding (`read.py`), other encodings (transcoded there), decompression (ingest opens).
 """
@@ -57,6 +57,8 @@ class _FirstLine:
         self.shielded = False  # the last byte was a backslash in a string
         self.closed = False
         self.newline = False  # since the value closed
+        self.last = b""  # of the chunks before
+        self.before: bytes | None = None  # what stood before the first line's end, where the value goes on
 
     def feed(self, chunk: bytes) -> Layout | None:
         at = 0
@@ -68,13 +70,19 @@ class _FirstLine:
             if content[0] not in b"[{":
                 return "lines"
         while not self.closed and at < len(chunk):
+            if self.before is not None:
+                return self._goes_on(chunk[at:])
             if self.shielded:
                 at, self.shielded = at + 1, False
                 continue
             at, token = _find(_STRING_END_OR_LINE if self.in_string else _STRUCTURE_OR_LINE, chunk, at)
             if token == b"\n":
-                return "lines" if self.in_string else "document"
+                if self.in_string:
+                    return "lines"
+                self.before = chunk[: at - 1].rstrip(BLANK)[-1:] or self.last
+                continue
             self._step(token)
+        self.last = chunk.rstrip(BLANK)[-1:] or self.last
         return self._after(chunk[at:]) if self.closed else None
 
     def _step(self, token: bytes) -> None:
@@ -85,6 +93,13 @@ class _FirstLine:
         elif token:
             self.depth += 1 if token in b"[{" else -1
             self.closed = self.depth <= 0
+
+    def _goes_on(self, rest: bytes) -> Layout | None:
+        """A value on several lines, or a broken first line: in JSON no bracket opens where no comma came before."""
+        content = rest.lstrip(BLANK)
+        if not content:
+            return None
+        return "lines" if content[0] in b"[{" and self.before not in (b"", b",", b":", b"[") else "document"
 
     def _after(self, rest: bytes) -> Layout | None:
         content = rest.lstrip(BLANK)

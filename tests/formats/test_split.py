@@ -129,3 +129,11 @@ def test_the_head_stops_reading_when_it_has_seen_enough() -> None:
         pytest.fail("read on although the head was complete")
 
     assert len(read_head(endless).values) == 8  # type: ignore[arg-type]
+
+
+def test_a_broken_first_line_is_a_line() -> None:
+    for size in (1, 7, 1000):
+        for first in (b"{not-json", b'{"a":1', b'[{"a":1}', b'{"a":{"b":2}'):
+            assert layout_of(chunked(first + b'\n\n{"a":1}\n{"a":2}', size)()) == "lines", (first, size)
+        for pretty in (b'{\n  "a":\n[1]}', b'[\n{"a":1},\n {"a":2}\n]', b'{"a": [\n[1],\n[2]]}', b'{"a":1\n,"b":{}}'):
+            assert layout_of(chunked(pretty, size)()) == "document", (pretty, size)

@@ -23,6 +23,7 @@ DEPLOYMENTS = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8")
 
 LAYERS: list[tuple[str, tuple[str, ...]]] = [
     ("L0", ("flywheel.records", "flywheel.ledger", "flywheel.errors", "flywheel.config", "flywheel.progress",
+            "flywheel.saferegex",
             "flywheel.workspace")),
     ("L1", ("flywheel.formats", "flywheel.trajectory", "flywheel.curriculum", "flywheel.statistics")),
     ("L2", ("flywheel.store", "flywheel.environment")),
@@ -49,6 +50,8 @@ DOORS = {
     "duckdb": ("flywheel/store/lake", "flywheel/__init__.py"),
     "deltalake": ("flywheel/store/lake",),
     "great_expectations": ("flywheel/validate.py",),
+    "hyperscan": ("flywheel/trajectory/scan.py",),
+    "re2": ("flywheel/saferegex.py",),
     "dvc": ("flywheel/store/registry",),
     "gto": ("flywheel/store/registry",),
     "boto3": ("flywheel/store/objects",),

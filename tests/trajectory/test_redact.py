@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flywheel.records import Blob, Fragment, Outcome, Step, ToolCall, Trajectory
-from flywheel.trajectory import patterns
+from flywheel.trajectory.placeholders import numbered
 from flywheel.trajectory.redact import Redactor, redact_bytes, redact_fragment
 
 KEY = b"test key"
@@ -67,7 +67,7 @@ def test_planted_values_are_found_in_every_frame(kind: str, value: str) -> None:
     for frame in FRAMES:
         redactor = Redactor(KEY)
         text = redactor.text(frame.replace("{}", value))
-        assert text == frame.replace("{}", f"[{kind}_1]"), text
+        assert numbered(text) == frame.replace("{}", f"[{kind}_1]"), text
         assert redactor.counts == {kind: frame.count("{}")}
         assert Redactor(KEY).text(text) == text
 
@@ -99,15 +99,15 @@ def test_ordinary_support_text_is_left_alone(text: str) -> None:
     ],
 )
 def test_values_that_only_their_context_gives_away(text: str, redacted: str) -> None:
-    assert Redactor(KEY).text(text) == redacted
-    assert Redactor(KEY).text(redacted) == redacted
+    once = Redactor(KEY).text(text)
+    assert numbered(once) == redacted
+    assert Redactor(KEY).text(once) == once
 
 
 def test_equal_values_have_one_placeholder_in_a_trajectory() -> None:
     redactor = Redactor(KEY)
-    assert redactor.text("a@x.com b@x.com") == "[EMAIL_1] [EMAIL_2]"
-    assert redactor.text("again b@x.com") == "again [EMAIL_2]"
-    assert redactor.json('{"to":"a@x.com"}') == '{"to":"[EMAIL_1]"}'
+    texts = [redactor.text("a@x.com b@x.com"), redactor.text("again b@x.com"), redactor.json('{"to":"a@x.com"}')]
+    assert numbered("|".join(texts)) == '[EMAIL_1] [EMAIL_2]|again [EMAIL_2]|{"to":"[EMAIL_1]"}'
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_equal_values_have_one_placeholder_in_a_trajectory() -> None:
 def test_json_stays_json(text: str, value: Any) -> None:
     for apply in (Redactor(KEY).json, Redactor(KEY).text):
         redacted = apply(text)
-        assert json.loads(redacted) == value
+        assert json.loads(numbered(redacted)) == value
         assert Redactor(KEY).json(redacted) == redacted
 
 
@@ -135,8 +135,8 @@ def test_clean_json_is_not_even_reformatted() -> None:
 
 
 def test_broken_json_is_redacted_as_text() -> None:
-    assert Redactor(KEY).text('{"mail": "jane\\u0040x.com", "cut') == '{"mail": "[EMAIL_1]", "cut'
-    assert Redactor(KEY).text('{"t": "x\\njane@x.com", "cut') == '{"t": "x\\[EMAIL_1]", "cut'
+    assert numbered(Redactor(KEY).text('{"mail": "jane\\u0040x.com", "cut')) == '{"mail": "[EMAIL_1]", "cut'
+    assert numbered(Redactor(KEY).text('{"t": "x\\njane@x.com", "cut')) == '{"t": "x\\[EMAIL_1]", "cut'
     assert Redactor(KEY).text('{"a": "\\u0041", "cut') == '{"a": "\\u0041", "cut'
 
 
@@ -201,10 +201,11 @@ def test_a_fragment_is_redacted_in_every_table() -> None:
     assert user.startswith("user-")
     assert clean.trajectory.session_id == user  # the same person, wherever the id stands
     assert json.loads(clean.trajectory.metadata or "") == {"user": user}
-    assert clean.steps[0].content == "I am [EMAIL_1]"
-    assert clean.tool_calls[0].args == '{"m":"[EMAIL_1]"}'
+    assert numbered(clean.steps[0].content or "") == "I am [EMAIL_1]"
+    assert numbered(clean.tool_calls[0].args or "") == '{"m":"[EMAIL_1]"}'
     assert (clean.outcomes[0].source_id or "").startswith("id-")
-    assert (clean.blobs[0].data, clean.blobs[1].data) == (b"[EMAIL_1]", b"@")
+    assert clean.steps[0].content == f"I am {clean.blobs[0].data.decode()}"
+    assert clean.blobs[1].data == b"@"
     assert redacted.counts["EMAIL"] >= 6
     again = redact_fragment(clean, KEY)
     assert again.fragment == clean
@@ -222,7 +223,7 @@ def test_every_text_column_passes_through_unless_it_is_an_id_or_a_hash(row: Any)
     result = clean.trajectory if place == "trajectory" else getattr(clean, place)[0]
     untouched = {name for name in texts if "z@x.com" in str(getattr(result, name))}
     assert untouched <= {
-        "trajectory_id", "parent_trajectory_id", "subagent_trajectory_id", "continued_from", "outcome_id", "task_id",
+        "trajectory_id", "parent_trajectory_id", "subagent_trajectory_id", "outcome_id",
         "content_sha256", "system_prompt_sha256", "tools_sha256", "source_id",
     }  # fmt: skip
     assert "source_id" not in untouched or isinstance(row, Trajectory)
@@ -233,22 +234,8 @@ def _type(row: Any, name: str) -> Any:
 
 
 def test_quarantined_bytes_of_any_encoding() -> None:
-    assert redact_bytes(b"bad \xff jane@x.com", "utf-8", KEY) == "bad � [EMAIL_1]".encode()
-    assert redact_bytes("jane@x.com".encode("utf-16-le"), "utf-16-le", KEY) == b"[EMAIL_1]"
-
-
-def test_what_the_quick_look_passes_over_no_pattern_finds() -> None:
-    """The look by signs and shapes is a shortcut, not another opinion."""
-    rng = random.Random(5)
-    pieces = (
-        [value for _, value in PLANTED] + ORDINARY + ["token ", "://u:p4ss@", "phone ", "=", ":", "@", "\\n", "1", " "]
-    )
-    for _ in range(3000):
-        text = "".join(rng.choice(pieces)[: rng.randrange(1, 40)] for _ in range(rng.randrange(1, 5)))
-        tried = patterns.suspects(text)
-        for pattern in patterns.PATTERNS:
-            if pattern not in tried:
-                assert not any(pattern.check(match) for match in pattern.regex.finditer(text)), (pattern.kind, text)
+    assert numbered(redact_bytes(b"bad \xff jane@x.com", "utf-8", KEY).decode()) == "bad � [EMAIL_1]"
+    assert numbered(redact_bytes("jane@x.com".encode("utf-16-le"), "utf-16-le", KEY).decode()) == "[EMAIL_1]"
 
 
 def test_redaction_is_idempotent_on_mixtures() -> None:

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from flywheel.formats import harbor_job
 from flywheel.formats.traces import finish_trace
 from flywheel.records import Fragment
 
 FINISHERS: Mapping[str, Callable[[Fragment], Iterable[Fragment]]] = {
+    "harbor_job": harbor_job.whole,
     "otlp": finish_trace,
     "openinference": finish_trace,
     "mlflow": finish_trace,
+    "trail": finish_trace,
 }
 """By `Trajectory.format`."""
 

@@ -28,6 +28,7 @@ from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record
 from flywheel.formats.sharegpt import ShareGPT
 from flywheel.formats.tau_bench import TauBench
 from flywheel.formats.tensorzero import TensorZero
+from flywheel.formats.trail import Trail
 from flywheel.records import Reject
 
 READERS: tuple[Reader, ...] = (
@@ -43,6 +44,7 @@ READERS: tuple[Reader, ...] = (
     ShareGPT(),
     TauBench(),
     TensorZero(),
+    Trail(),
 )
 AUTO = "auto"
 _MAGIC = (

@@ -6,7 +6,10 @@ Embedded `subagent_trajectories` become trajectories of their own that point to 
 Read although the schema forbids it: unknown versions, missing versions, step ids with holes, arguments that are no
 object, totals that don't add up (flagged, both kept). Steps marked `is_copied_context` count no tokens.
 
-Not covered: rewards (the format has no place for them; Harbor keeps a result.json), files that steps refer to.
+The format has no place for rewards: Harbor keeps them in the trial's result.json, and a `<trial>/agent/trajectory.json`
+is joined with it (`harbor_job.py`).
+
+Not covered: files that steps refer to.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flywheel.formats.harbor_job import trial_key, trial_of
 from flywheel.formats.messages import CALLERS, Conversation, read_content
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import (
@@ -108,7 +112,8 @@ class _Document:
         return trajectory_id("atif", native_id or fingerprint(self.value), self.first)
 
     def fragments(self) -> Iterator[Fragment]:
-        this = self.id_of(self.native_id)
+        trial = trial_of(self.source.path or self.source.uri) if self.parent is None else None
+        this = self.id_of(self.native_id) if trial is None else trial_key(trial)
         conversation = Conversation(this)
         for step in as_list(self.value["steps"]):
             self._add_step(conversation, step)
@@ -116,7 +121,8 @@ class _Document:
         yield Fragment(
             key=this,
             record_ix=self.record.ix,
-            trajectory=self._trajectory(this, len(steps)),
+            trajectory=self._trajectory(this, len(steps), "atif" if trial is None else "harbor_job"),
+            partial=trial is not None,
             steps=steps,
             tool_calls=tool_calls,
         )
@@ -124,7 +130,7 @@ class _Document:
             if _is_document(child):
                 yield from _Document(child, self.record, self.source, self.first, parent=this).fragments()
 
-    def _trajectory(self, this: str, n_steps: int) -> Trajectory:
+    def _trajectory(self, this: str, n_steps: int, format_name: str) -> Trajectory:
         agent, final = as_dict(self.value.get("agent")), as_dict(self.value.get("final_metrics"))
         version, tools = as_text(self.value.get("schema_version")), agent.get("tool_definitions")
         cost = money(final.get("total_cost_usd"))
@@ -136,7 +142,7 @@ class _Document:
             parent_trajectory_id=self.parent,
             source_id=self.source.source_id,
             source_record_ix=self.record.ix,
-            format="atif",
+            format=format_name,
             format_version=version,
             agent_name=as_text(agent.get("name")),
             agent_version=as_text(agent.get("version")),

@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 from flywheel.errors import FormatError
 from flywheel.formats.anthropic_messages import AnthropicMessages
+from flywheel.formats.anthropic_sessions import AnthropicSessions
 from flywheel.formats.archive import Member, member_records, members_of
 from flywheel.formats.atif import Atif
 from flywheel.formats.containers import container_of, head_of, records_of, spooled
@@ -33,6 +34,7 @@ from flywheel.records import Reject
 
 READERS: tuple[Reader, ...] = (
     AnthropicMessages(),
+    AnthropicSessions(),
     Atif(),
     HFCorpora(),
     Mast(),

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from running_ui import RunningUi
+from s3_server import aws, own_s3_server, s3, s3_server
 from scripted import SCRIPTED
 from turns import AT, Turned, flywheel
 
 from flywheel.traffic import serve_traffic
 from flywheel.workspace import Workspace
+
+__all__ = ["aws", "own_s3_server", "s3", "s3_server"]
 
 # Read at import: `home` takes all FLYWHEEL_ variables away.
 SAMPLES = Path(os.environ.get("FLYWHEEL_SAMPLES") or Path(__file__).parents[2] / "shared" / "samples")

@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 from lake_rows import make_workspace
-from s3_server import aws, own_s3_server, s3, s3_server
 
 from flywheel.store.lake import Lake
-
-__all__ = ["aws", "lake", "own_s3_server", "processes", "s3", "s3_server"]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from flywheel.formats.anthropic_stream import PARTIAL
-from flywheel.formats.messages import ROLES, Conversation, read_content
+from flywheel.formats.messages import CALLERS, ROLES, Conversation, read_content
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import as_dict, as_list, as_text
 
@@ -82,10 +82,11 @@ def _runs(blocks: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def _add_run(conversation: Conversation, blocks: Sequence[Any], columns: Mapping[str, Any]) -> int:
-    kinds = [as_dict(block).get("type") for block in blocks]
-    said = [block for block, kind in zip(blocks, kinds, strict=True) if kind not in THINKING and kind not in CALLS]
-    thoughts = [as_dict(block) for block, kind in zip(blocks, kinds, strict=True) if kind in THINKING]
-    calls = [as_dict(block) for block, kind in zip(blocks, kinds, strict=True) if kind in CALLS]
+    kinds = [as_text(as_dict(block).get("type")) for block in blocks]
+    typed = list(zip(blocks, kinds, strict=True))
+    calls = [as_dict(block) for block, kind in typed if kind in CALLS] if columns["role"] in CALLERS else []
+    thoughts = [as_dict(block) for block, kind in typed if kind in THINKING]
+    said = [block for block, kind in typed if kind not in THINKING and not (calls and kind in CALLS)]
     texts = [block["text"] for block in said if isinstance(block, dict) and isinstance(block.get("text"), str)]
     thinking = [text for thought in thoughts if (text := as_text(thought.get("thinking"))) is not None]
     signed = [thought for thought in thoughts if thought.keys() - {"type", "thinking"}]

@@ -118,6 +118,8 @@ class CallReader:
         for record in records:
             self._first = self._first or fingerprint(record.value)
             piece = _piece(record.value)
+            if piece is None and self._streams and as_dict(record.value).get("type") in ("ping", "error"):
+                piece = self._latest.split("/")[0], None  # says nothing of which answer it belongs to
             if piece is not None:
                 yield from self._gather(record, *piece)
                 continue

@@ -55,7 +55,7 @@ class OpenAIResponsesCall:
         response = exchange.response
         add_items(conversation, input_items(exchange))
         output = as_list(response.get("output"))
-        whole_run = any(as_dict(item).get("type") in OUTPUTS for item in output)
+        whole_run = any(as_text(as_dict(item).get("type")) in OUTPUTS for item in output)
         shared = {"sampled": True, "model": as_text(response.get("model"))}
         call_id = None if whole_run else as_text(response.get("id"))
         rows = add_items(conversation, output, llm_call_id=call_id, **shared)

@@ -13,7 +13,7 @@ from sources import USER, Outcome, answers, asks, call, jsonl, read
 from flywheel.formats.read import Chunks, read_records
 from flywheel.formats.reader import Match, Record, Source
 from flywheel.formats.sniff import READERS
-from flywheel.records import Fragment, Reject
+from flywheel.records import Attachment, Fragment, Reject
 
 # file -> (format, records, trajectories, mended, codes of what was refused)
 MALFORMED: dict[str, tuple[str, int, int, int, list[str]]] = {
@@ -23,7 +23,7 @@ MALFORMED: dict[str, tuple[str, int, int, int, list[str]]] = {
     "args_str_dict_null_empty_list.jsonl": ("openai_chat", 9, 9, 0, []),
     "assistant_null_content_no_calls.jsonl": ("openai_chat", 3, 3, 0, []),
     "case_only_keys_in_args.jsonl": ("openai_chat", 1, 1, 0, []),
-    "claude_code_streaming_dups.jsonl": ("unknown", 1, 0, 0, ["unknown_format"]),
+    "claude_code_streaming_dups.jsonl": ("claude_code", 4, 2, 0, []),
     "concatenated_docs_no_newline.json": ("openai_chat", 2, 2, 0, []),
     "consecutive_roles_parallel_calls.jsonl": ("openai_chat", 1, 1, 0, []),
     "content_str_vs_parts.jsonl": ("openai_chat", 3, 3, 0, []),
@@ -163,6 +163,124 @@ FULL: list[Any] = [
         "traj": [USER, asks(call("c")), answers("c")],
     },
 ]
+FULL += [
+    {
+        "request": {
+            "model": "claude",
+            "max_tokens": 9,
+            "system": [{"type": "text", "text": "s"}],
+            "tools": [{"name": "f", "input_schema": {}}],
+            "messages": [
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "c"}, "x"]},
+            ],
+        },
+        "response": {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "stop_reason": "end_turn",
+            "content": [
+                {"type": "thinking", "thinking": "h", "signature": "g"},
+                {"type": "server_tool_use", "id": "w", "name": "web_search", "input": {"query": "q"}},
+                {
+                    "type": "web_search_tool_result",
+                    "tool_use_id": "w",
+                    "content": {"type": "x_error", "error_code": "e"},
+                },
+                {"type": "text", "text": "a", "citations": [{"url": "u"}]},
+            ],
+            "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "output_tokens": 3},
+        },
+        "metadata": {"session_id": "s"},
+    },
+    {
+        "request": {"input": [USER], "instructions": "i", "previous_response_id": "resp_0", "tools": [{"name": "f"}]},
+        "response": {
+            "id": "resp_1",
+            "object": "response",
+            "status": "incomplete",
+            "incomplete_details": {"reason": "max_output_tokens"},
+            "conversation": {"id": "conv_1"},
+            "output": [
+                {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "t"}]},
+                {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "status": "completed"},
+                {"type": "function_call_output", "call_id": "c", "output": [{"type": "input_text", "text": "o"}]},
+                {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"query": "q"}},
+                {"type": "mcp_call", "id": "m", "name": "f", "arguments": "{}", "output": "o", "error": None},
+                {"type": "item_reference", "id": "r"},
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+            ],
+            "usage": {"input_tokens": 1, "input_tokens_details": {"cached_tokens": 1}},
+        },
+    },
+    {
+        "responses_create_params": {"input": [USER], "metadata": {"instance_id": "i"}},
+        "response": {"id": "r", "output": [{"type": "message", "role": "assistant", "content": "a"}]},
+        "reward": 1.0,
+        "resolved": True,
+        "mask_sample": True,
+        "agent_ref": {"name": "a"},
+        "_ng_task_index": 0,
+        "_ng_rollout_index": 1,
+    },
+    {"id": "c1", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0}]}}]},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{"}},
+    {"type": "message_start", "message": {"id": "msg_1", "content": [], "usage": {"input_tokens": 1}}},
+    {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a"},
+    {"type": "response.completed", "response": {"id": "resp_1", "output": []}},
+    {
+        "interactions": [
+            {
+                "request": {"uri": "u", "body": {"string": '{"messages": []}'}},
+                "response": {"status": {"code": 200}, "body": {"base64_string": "e30="}},
+            }
+        ]
+    },
+    {
+        "conversations": [
+            {"from": "human", "value": "q"},
+            {"from": "function_call", "value": '{"name": "f", "arguments": {"a": 1}}', "weight": 0},
+            {"from": "observation", "value": "r"},
+            {"from": "gpt", "value": "a", "loss": True},
+        ],
+        "system": "s",
+        "tools": "[]",
+    },
+    {"instruction": "i", "input": "j", "output": "o", "history": [["q", "a"]]},
+    {"input": {"messages": [USER], "tools": []}, "preferred_output": [USER], "non_preferred_output": [USER]},
+    {"prompt": "p", "chosen": [USER], "rejected": "r", "score_chosen": 1.0, "score_rejected": 0.5},
+    {
+        "function_name": "f",
+        "id": "i",
+        "episode_id": "e",
+        "input": {"system": "s", "messages": [{"role": "user", "content": [{"type": "text", "text": "t"}]}]},
+        "output": [{"type": "tool_call", "id": "c", "name": "f", "arguments": "{}"}, {"type": "thought", "text": "t"}],
+        "tags": {"a": "b"},
+    },
+    {
+        "instance_id": "i",
+        "messages": [USER, asks(call("c", {"a": None, "b": 1})), answers("c")],
+        "resolved": 1,
+        "tools": [{"name": "f"}],
+        "exit_status": "submitted",
+        "patch": "p",
+    },
+    {
+        "instance_id": "i",
+        "target": False,
+        "trajectory": [{"role": "ai", "text": "t", "system_prompt": None, "mask": True, "cutoff_date": None}],
+        "generated_patch": "p",
+    },
+    {"mas_name": "m", "trace": {"key": "k", "trajectory": "t"}, "mast_annotation": {"1.1": 1}, "annotations": [{}]},
+    {
+        "trace": json.dumps({"trace_id": "ab" * 16, "spans": [{"span_id": "cd" * 8, "child_spans": [{}]}]}),
+        "labels": {"errors": [{"category": "c", "location": "cd" * 8}], "scores": [{"overall": 1}]},
+    },
+    {"type": "agent.tool_use", "id": "e", "processed_at": "2026-07-06T16:26:34Z", "name": "f", "input": {"a": 1}},
+    ["client.beta.sessions.events.send", ["sesn_1", {"events": [{"type": "user.message", "content": "c"}]}]],
+    {"type": "span.model_request_end", "model_request_start_id": "s", "model_usage": {"input_tokens": 1}},
+]
 ODD: list[Any] = [None, True, 0, -1, 2**70, 1.5, "", "x", [], {}, [[]], {"a": 1}, [None], ["x"], "\ud83d\0"]
 
 
@@ -187,6 +305,8 @@ def test_no_reader_raises_on_odd_values_and_each_answers_every_record(reader: An
         for item in items:
             if isinstance(item, Reject):
                 assert (item.record_ix, item.byte_len) == (3, 9)
+            elif isinstance(item, Attachment):
+                assert item.outcomes
             else:
                 check_rows(item)
 
@@ -198,7 +318,7 @@ def check_rows(fragment: Fragment) -> None:
     assert {step.role for step in fragment.steps} <= {"system", "user", "assistant", "tool", "event"}
     for made in fragment.tool_calls:
         assert fragment.steps[made.step_ix].role in ("assistant", "user")
-        assert (made.args is not None) == (made.args_state in ("ok", "double_encoded"))
+        assert (made.args is not None) == (made.args_state in ("ok", "double_encoded", "lossy_reconstructed"))
         if made.result_step_ix is not None:
             assert fragment.steps[made.result_step_ix].role == "tool"
             assert made.result_step_ix > made.step_ix or made.result_state == "orphan_repaired"

@@ -60,17 +60,17 @@ def land(workspace: Workspace, traces: Sequence[Path], traffic: bool) -> None:
     """Traces into the landing folder: the policy's own traffic (at first, or when asked), and a person's files."""
     from flywheel.store.tasks import taskset_names
     from flywheel.tasksets import build
-    from flywheel.traffic import latest_path, serve_traffic
+    from flywheel.traffic import has_landed, serve_traffic
 
     config = load_config(workspace.config_file)
     rounds = [name for name in taskset_names(workspace) if name.startswith("online")]
     taskset = "online" if len(rounds) == 1 else f"online-{len(rounds)}"
-    if traffic and latest_path(workspace, taskset):
+    if traffic and has_landed(workspace, config, taskset):
         taskset = f"online-{len(rounds) + 1}"
         build(
             workspace, config, name=taskset, split="train", n=config.tasks.train, seed=config.tasks.seed + len(rounds)
         )
-    if not latest_path(workspace, taskset):
+    if not has_landed(workspace, config, taskset):
         say(f"the policy in production answers {taskset}: {config.tasks.train} support messages")
         with TerminalProgress("traffic") as progress:
             served = serve_traffic(workspace, config, taskset=taskset, at=datetime.now(UTC), progress=progress)

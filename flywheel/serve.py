@@ -3,9 +3,9 @@
     flywheel serve [--stage production] [--port 8000]
 
 POST /v1/chat/completions answers; GET /v1/models and /health tell what is served. Put `task_id`, `user_id` or
-`session_id` into the request's `metadata` and it comes back in the trace. Exchanges are written to the landing folder
-as OpenAI chat JSONL: one hidden file while it grows, visible to `ingest` from every `ROTATE` exchanges on and when the
-server stops, so a landing object never changes after it was seen. The address is this machine's alone.
+`session_id` into the request's `metadata` and it comes back in the trace. Exchanges are written as OpenAI chat JSONL to
+a file in `data/served`, which lands for `ingest` after every `ROTATE` exchanges and when the server stops, so a landing
+object never changes after it was seen. The address is this machine's alone.
 
 Not covered: throughput (one answer at a time; issue E puts vLLM here), streaming, tools, authentication, feedback.
 """
@@ -25,8 +25,9 @@ from typing import Any
 
 from flywheel.config import Config
 from flywheel.environment.policy import Policy
-from flywheel.errors import FlywheelError, PolicyError
+from flywheel.errors import FlywheelError, ObjectError, PolicyError
 from flywheel.records import Reply, Request, Sampling, content_id
+from flywheel.store.objects import ObjectStore, open_store
 from flywheel.store.registry import PRODUCTION, Registry
 from flywheel.store.tasks import load_all_tasks
 from flywheel.trainers import open_policy
@@ -43,16 +44,16 @@ class ServeResult:
     stage: str
     version: str
     answered: int
-    landed: tuple[str, ...]
+    landed: tuple[str, ...]  # keys in the landing zone
 
 
 class Recorder:
-    """Exchanges as lines of a hidden file that is renamed into a landing object when it is full or closed."""
+    """Exchanges as lines of a file that is put into the landing zone when it is full or closed."""
 
-    def __init__(self, landing: Path, name: str) -> None:
-        landing.mkdir(parents=True, exist_ok=True)
+    def __init__(self, landing: ObjectStore, folder: Path, name: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self._landing, self._name = landing, name
-        self._growing = landing / f".{name}-{os.getpid()}.jsonl"
+        self._growing = folder / f"{name}-{os.getpid()}.jsonl"
         self._lines = 0
         self.landed: list[str] = []
 
@@ -63,15 +64,18 @@ class Recorder:
             file.flush()
             os.fsync(file.fileno())
         self._lines += 1
-        if self._lines >= ROTATE:
-            self.land()
+        if self._lines % ROTATE == 0:
+            try:
+                self.land()
+            except ObjectError as error:  # the answer is good; its trace lands with the next ones
+                sys.stderr.write(f"flywheel: serve: {error}; the exchanges wait in {self._growing}\n")
 
     def land(self) -> None:
-        """Make what was recorded visible to `ingest`."""
+        """Make what was recorded visible to `ingest`. Errors: ObjectError if the landing zone can't be reached."""
         if self._lines:
-            path = self._landing / f"{self._name}-{time.time_ns()}.jsonl"
-            self._growing.rename(path)
-            self.landed.append(str(path))
+            with self._growing.open("rb") as file:
+                self.landed.append(self._landing.put(f"{self._name}-{time.time_ns()}.jsonl", file).key)
+            self._growing.unlink()
             self._lines = 0
 
 
@@ -174,8 +178,9 @@ def open_server(workspace: Workspace, config: Config, *, stage: str = PRODUCTION
     version = registry.find(stage).version
     policy = open_policy(registry.checked_out(stage), load_all_tasks(workspace))
     sampling = Sampling(temperature=config.evaluate.temperature, max_tokens=config.evaluate.max_tokens)
+    recorder = Recorder(open_store(workspace, config), workspace.data / "served", f"served-{version}")
     try:
-        return Server(port, policy, f"policy@{version}", sampling, Recorder(workspace.landing, f"served-{version}"))
+        return Server(port, policy, f"policy@{version}", sampling, recorder)
     except OSError as error:
         raise PolicyError(f"can't listen on 127.0.0.1:{port} ({error.strerror}): choose another --port") from error
 

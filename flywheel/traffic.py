@@ -13,14 +13,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
+from fnmatch import fnmatchcase
 
 from flywheel.config import Config
 from flywheel.environment.executor import LocalExecutor
 from flywheel.environment.rollout import run_rollouts, score
 from flywheel.progress import Progress, silent
 from flywheel.records import Rollout, Sampling, content_id
-from flywheel.store import artifacts
+from flywheel.store.objects import Notes, open_store
 from flywheel.store.registry import Registry
 from flywheel.store.tasks import load_tasks
 from flywheel.trainers import open_policy
@@ -31,7 +31,7 @@ from flywheel.workspace import Workspace
 class TrafficResult:
     """The file that landed."""
 
-    path: str
+    key: str  # in the landing zone
     requests: int
     failed: int
     policy: str
@@ -54,16 +54,16 @@ def serve_traffic(
     rollouts = run_rollouts(
         policy, list(tasks.values()), k=1, sampling=sampling, executor=LocalExecutor(work), progress=progress
     )
-    path = workspace.landing / f"{taskset}-{policy.identity[:12]}.jsonl"
-    workspace.landing.mkdir(parents=True, exist_ok=True)
-    artifacts.write_atomic(path, _lines(rollouts, policy.identity, at, every).encode())
+    name = f"{taskset}-{policy.identity[:12]}.jsonl"
+    stored = open_store(workspace, config).put(name, _lines(rollouts, policy.identity, at, every).encode())
     failed = sum(score(r.verdicts) == 0.0 for r in rollouts)
-    return TrafficResult(path=str(path), requests=len(rollouts), failed=failed, policy=policy.identity)
+    return TrafficResult(key=stored.key, requests=len(rollouts), failed=failed, policy=policy.identity)
 
 
-def latest_path(workspace: Workspace, taskset: str) -> Path | None:
-    """The file of an earlier call for this task set, if one landed."""
-    return next(iter(sorted(workspace.landing.glob(f"{taskset}-*.jsonl"))), None)
+def has_landed(workspace: Workspace, config: Config, taskset: str) -> bool:
+    """Whether an earlier call for this task set landed its file."""
+    keys = (stored.key for stored in open_store(workspace, config).list(Notes()))
+    return any(fnmatchcase(key, f"{taskset}-{'[0-9a-f]' * 12}.jsonl") for key in keys)
 
 
 def _lines(rollouts: Sequence[Rollout], policy: str, at: datetime, every: timedelta) -> str:

@@ -8,17 +8,21 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flywheel.config import load_config
 from flywheel.environment.domain import open_domain
+from flywheel.errors import ObjectError
 from flywheel.ingest import ingest
 from flywheel.records import Verdict
 from flywheel.reverify import reverify
-from flywheel.serve import Server, open_server
+from flywheel.serve import ROTATE, Recorder, Server, open_server
 from flywheel.store.lake import Lake
+from flywheel.store.objects_client import S3Place
+from flywheel.store.objects_s3 import S3Store
 from flywheel.store.tasks import load_tasks
 from flywheel.workspace import Workspace
 
@@ -77,6 +81,21 @@ def test_a_request_that_cannot_be_answered_is_told_why(server: Server, body: Any
 def test_an_unknown_address_is_a_404(server: Server) -> None:
     assert call(server, "/v1/embeddings", {})[0] == 404
     assert call(server, "/nothing")[0] == 404
+
+
+def test_exchanges_wait_while_the_landing_zone_can_not_be_reached(
+    tmp_path: Path, aws: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    place = S3Place("bucket", "", "http://127.0.0.1:9")  # nobody listens there
+    recorder = Recorder(S3Store(place, place.client()), tmp_path, "served")
+    for number in range(ROTATE + 1):
+        recorder.add({"number": number})
+    assert "the exchanges wait in" in capsys.readouterr().err
+    with pytest.raises(ObjectError, match="can't be reached"):
+        recorder.land()
+    (waiting,) = tmp_path.iterdir()
+    assert len(waiting.read_text().splitlines()) == ROTATE + 1
 
 
 def test_reverify_finds_the_one_verdict_that_was_changed(workspace: Workspace) -> None:

@@ -44,7 +44,8 @@ _LEARNT = ("weight", "loss", "train", "training")
 _CALLS = {"functioncall", "toolcall", "toolcalls", "functioncalls", "action"}
 _RESULTS = {"observation", "tool", "toolresponse", "toolresult", "functionresponse", "functionresult", "function"}
 _TURN = {*_TAGS, *_VALUES, *_LEARNT, "name", "id", "tool_call_id"}
-_READ = {*_LISTS, "system", "system_prompt", "tools", "feedback", "instruction", "input", "output", "history"}
+_READ = frozenset({*_LISTS, "system", "system_prompt", "tools", "feedback"})
+_ALPACA = frozenset({"instruction", "input", "output", "history"})
 # {"name": "f", "arguments": '{...}'} is what several corpora print: JSON but for the quotes around the arguments.
 _QUOTED = re.compile(r'^\s*\{\s*"name"\s*:\s*"([^"]*)"\s*,\s*"arguments"\s*:\s*\'(.*)\'\s*\}\s*$', re.DOTALL)
 
@@ -75,9 +76,9 @@ class ShareGPT:
 
 def _confidence(value: Any) -> float:
     turns = _turns(as_dict(value))
-    if turns is not None and all(isinstance(turn, dict) for turn in turns):
-        named = any("from" in turn and "value" in turn for turn in turns)
-        return 0.9 if named else 0.7 if turns and all(_tag(turn) is not None for turn in turns) else 0.3
+    if turns is not None:
+        named = any("from" in as_dict(turn) and "value" in as_dict(turn) for turn in turns)
+        return 0.9 if named else 0.7 if turns and all(_tag(as_dict(turn)) is not None for turn in turns) else 0.3
     return 0.6 if _is_alpaca(as_dict(value)) else 0.0
 
 
@@ -110,8 +111,8 @@ def _fragment(value: Mapping[str, Any], record: Record, source: Source, first: s
     outcomes = feedback.read_feedback(value.get("feedback"), this)
     summary = feedback.headline(outcomes)
     tools = value.get("tools")
-    rest = {key: item for key, item in value.items() if key not in _READ or (turns is None) != _is_of_alpaca(key)}
-    rest = {key: item for key, item in rest.items() if item is not None}
+    read = _READ | (_ALPACA if turns is None else frozenset()) | ({"id"} if native_id == value.get("id") else set())
+    rest = {key: item for key, item in value.items() if key not in read and item is not None}
     trajectory = Trajectory(
         trajectory_id=this,
         content_sha256="",
@@ -134,10 +135,6 @@ def _fragment(value: Mapping[str, Any], record: Record, source: Source, first: s
     return Fragment(
         key=this, record_ix=record.ix, trajectory=trajectory, steps=steps, tool_calls=tool_calls, outcomes=outcomes
     )
-
-
-def _is_of_alpaca(key: str) -> bool:
-    return key in ("instruction", "input", "output", "history")
 
 
 def _alpaca(value: Mapping[str, Any]) -> list[dict[str, Any]]:

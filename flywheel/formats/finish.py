@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from flywheel.formats import harbor_job
+from flywheel.formats import harbor_job, langfuse_spans, openhands
 from flywheel.formats.traces import finish_trace
 from flywheel.records import Fragment
 
+
+def _langfuse(fragment: Fragment) -> Iterable[Fragment]:
+    return map(langfuse_spans.completed, finish_trace(fragment))
+
+
 FINISHERS: Mapping[str, Callable[[Fragment], Iterable[Fragment]]] = {
     "harbor_job": harbor_job.whole,
+    "openhands": openhands.whole,
+    "langfuse": _langfuse,
     "otlp": finish_trace,
     "openinference": finish_trace,
     "mlflow": finish_trace,

@@ -69,7 +69,7 @@ class Graph:
             at = parent
             for message in choice:
                 if role_of(message.get("role")) == "tool":  # of a tool that runs at the provider
-                    at = self._step(at, message)
+                    at = self._new(at, message, {})
                 else:
                     at, own = self._say(at, message, {**own, **error}), {k: own[k] for k in _SHARED if k in own}
             if n == 0:
@@ -152,7 +152,8 @@ class Graph:
                 known = self._children.get((at, _agreement(message)))
             if known is None and role_of(message.get("role")) == "assistant":
                 known = self._fill(at, message)
-            at = self._step(at, message) if known is None else known
+                known = self._resumed(message) if known is None and not begun else known
+            at = self._new(at, message, {}) if known is None else known
             begun = begun or role_of(message.get("role")) != "system"
         return at
 
@@ -165,8 +166,11 @@ class Graph:
         self._register(known, parent, message)
         return known
 
-    def _step(self, parent: int | None, message: Message) -> int:
-        return self._new(parent, message, {})
+    def _resumed(self, message: Message) -> int | None:
+        """The message that made these calls, where a call was told only what followed what the provider keeps."""
+        ids = [as_text(as_dict(call).get("id")) or "" for call in as_list(message.get("tool_calls"))]
+        caller = self._callers.get(ids[0]) if ids else None
+        return caller if caller is None or _agreement(self.nodes[caller].message) == _agreement(message) else None
 
     def _say(self, parent: int | None, message: Message, columns: dict[str, Any]) -> int:
         """What a model said: the message a later history already had, or a new one (also if it was said before)."""
@@ -207,22 +211,22 @@ class Graph:
 
     def _claim(self, view: View, found: Found, guess: bool) -> bool:
         """Take the result that this span gave: by id, else by name and text, else (a guess) the first of that name."""
-        free = [ix for ix, node in enumerate(self.nodes) if self._is_free(ix, node)]
-        if found.tool_call_id is not None:
-            free = [ix for ix in free if self.nodes[ix].message.get("tool_call_id") == found.tool_call_id]
-        else:
-            free = [ix for ix in free if self._name_of(ix) in (None, found.tool_name)]
-            if not guess:
-                text = read_content({"content": found.output}).text
-                free = [ix for ix in free if read_content(self.nodes[ix].message).text == text]
+        results = [ix for ix, node in enumerate(self.nodes) if role_of(node.message.get("role")) == "tool"]
+        free = [ix for ix in results if ix not in self.tools]
+        call_id, given = found.tool_call_id, [self.nodes[ix].message.get("tool_call_id") for ix in free]
+        named = [ix for ix, own in zip(free, given, strict=True) if call_id is not None and own == call_id]
+        if not named:  # spans leave ids out, and so do messages
+            alike = [ix for ix, own in zip(free, given, strict=True) if call_id is None or own is None]
+            free = [ix for ix in alike if self._name_of(ix) in (None, found.tool_name)]
+        if not named and not guess:
+            text = read_content({"content": found.output}).text
+            free = [ix for ix in free if read_content(self.nodes[ix].message).text == text]
+        free = named or free
         if not free:
             return False
         self.tools[free[0]] = (view, found)
         self.nodes[free[0]].columns.update(tool_columns(view))
         return True
-
-    def _is_free(self, ix: int, node: Node) -> bool:
-        return ix not in self.tools and role_of(node.message.get("role")) == "tool"
 
     def _name_of(self, ix: int) -> str | None:
         """The name of the tool whose result a node is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -175,3 +175,16 @@ def serve(root: Path | None, as_json: bool, stage: str, port: int) -> None:
 def reverify(root: Path | None, as_json: bool) -> None:
     """Judge the stored rollouts again with today's verifiers and name those that now differ."""
     run_verb("reverify", root, as_json)
+
+
+@cli.command()
+@common
+@click.option("--format", "format_name", required=True, type=click.Choice(["openai_chat", "atif"]))
+@click.option("-o", "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The file to write.")
+@click.option("--where", help='Which trajectories, in SQL: "success = false and task_id is not null".')
+@click.option("--ids", multiple=True, help="One trajectory by its id; give it several times for several.")
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), help="Also write each one's losses here.")
+@click.option("--snapshot", help="Export an older snapshot (default: the newest).")
+def export(root: Path | None, as_json: bool, **choices: Any) -> None:
+    """Write trajectories as JSON lines that other tools read, and say what the format could not hold."""
+    run_verb("export", root, as_json, **choices)

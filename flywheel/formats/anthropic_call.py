@@ -43,6 +43,8 @@ class AnthropicCall:
         messages = request.get("messages")
         if not isinstance(messages, list) or "choices" in response or response.get("object"):
             return 0.0
+        if any(as_dict(message).get("tool_calls") or as_dict(message).get("role") == "tool" for message in messages):
+            return 0.0  # OpenAI's words for what Anthropic has blocks for: a gateway translated
         if "anthropic_version" in request or any(map(is_block, as_list(request.get("system")))):
             return 1.0
         if any(is_block(block) for message in messages for block in blocks_of(message)):

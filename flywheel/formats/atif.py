@@ -182,16 +182,18 @@ class _Document:
         source = as_text(step.get("source"))
         role = _SOURCES.get(source or "", "event")
         content, time = read_content(step, "message"), read_time(step.get("timestamp"))
-        calls = as_dict(step).get("llm_call_count")
+        calls, own = step.get("llm_call_count"), as_dict(as_dict(step.get("extra")).get("flywheel"))
         step_ix = conversation.add(
             native_id=as_text(step.get("step_id")),
             native_ix=as_int32(step.get("step_id")),
             role=role,
             role_raw=source,
-            content=content.text,
-            content_state=content.state,
+            name=as_text(own.get("name")),
+            content=None if "content_state" in own and not content.text else content.text,
+            content_state=as_text(own.get("content_state")) or content.state,
             parts=content.parts,
-            refusal=content.refusal,
+            refusal=as_text(own.get("refusal")) or content.refusal,
+            trainable=own["trainable"] if isinstance(own.get("trainable"), bool) else None,
             reasoning=as_text(step.get("reasoning_content")),
             sampled=None if role != "assistant" or as_int(calls) is None else as_int(calls) != 0,
             is_copied_context=step["is_copied_context"] if isinstance(step.get("is_copied_context"), bool) else None,
@@ -211,21 +213,29 @@ class _Document:
         for item in as_list(step.get("tool_calls")):
             call = as_dict(item)
             known = ("tool_call_id", "function_name", "arguments")
+            rest = {key: thing for key, thing in call.items() if key not in known}
+            raw = as_dict(call.get("extra")).get("arguments_raw")  # as `export_atif.py` keeps the model's own text
+            if isinstance(raw, str):
+                rest["extra"] = {key: thing for key, thing in call["extra"].items() if key != "arguments_raw"}
             conversation.call(
                 step_ix,
                 call_id=as_text(call.get("tool_call_id")),
                 name=as_text(call.get("function_name")),
                 kind="function",
-                arguments=call.get("arguments"),
-                extra={key: thing for key, thing in call.items() if key not in known},
+                arguments=raw if isinstance(raw, str) else call.get("arguments"),
+                extra={key: thing for key, thing in rest.items() if key != "extra" or thing},
             )
 
     def _add_result(self, conversation: Conversation, caller: int, role: str, result: Mapping[str, Any]) -> None:
         """A result as a row of its own: a tool's if the agent acted, an event if the system reports something."""
         content, call_id = read_content(result), as_text(result.get("source_call_id"))
-        rest = {key: item for key, item in result.items() if key not in ("content", "source_call_id")}
+        rest, own = _without_own(
+            {key: item for key, item in result.items() if key not in ("content", "source_call_id")}
+        )
+        failed = own.get("is_error")
         step_ix = conversation.add(
             role="tool" if role == "assistant" or call_id else "event",
+            name=as_text(own.get("name")),
             content=content.text,
             content_state=content.state,
             parts=content.parts,
@@ -238,7 +248,18 @@ class _Document:
         reference = as_dict(next(iter(as_list(result.get("subagent_trajectory_ref"))), None))
         child = first_text(reference, "trajectory_id", "session_id")
         link = None if child is None else self.id_of(child)
-        conversation.result(step_ix, caller=caller, subagent_trajectory_id=link)
+        is_error = failed if isinstance(failed, bool) else None
+        conversation.result(step_ix, is_error=is_error, caller=caller, subagent_trajectory_id=link)
+
+
+def _without_own(value: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the object without what `export_atif.py` put into its `extra`, what that was)."""
+    extra = as_dict(value.get("extra"))
+    if not isinstance(extra.get("flywheel"), dict):
+        return dict(value), {}
+    left = {key: item for key, item in extra.items() if key != "flywheel"}
+    rest = {key: item for key, item in value.items() if key != "extra"} | ({"extra": left} if left else {})
+    return rest, extra["flywheel"]
 
 
 def _columns(step: Mapping[str, Any], role: str) -> dict[str, Any]:
@@ -247,7 +268,7 @@ def _columns(step: Mapping[str, Any], role: str) -> dict[str, Any]:
     ids, logprobs = as_list(metrics.get("completion_token_ids")), as_list(metrics.get("logprobs"))
     token_ids = tuple(number for number in map(as_int32, ids) if number is not None)
     numbers = tuple(number for number in map(as_float, logprobs) if number is not None)
-    rest = {key: item for key, item in step.items() if key not in _STEP}
+    rest, _ = _without_own({key: item for key, item in step.items() if key not in _STEP})
     observation = {key: item for key, item in as_dict(step.get("observation")).items() if key != "results"}
     more = {key: item for key, item in metrics.items() if key not in _METRICS}
     more |= {"completion_token_ids": ids} if len(token_ids) != len(ids) else {}

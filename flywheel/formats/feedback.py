@@ -1,7 +1,8 @@
 """Feedback that an application recorded with a trace, to outcomes, and to the trajectory's headline.
 
 Taken: one object or a list of `{name|key, score|value|thumbs|rating, comment, correction, source, created_at}`, or a
-bare score. A polarity is given only where it's clear: booleans, thumbs, words, shares in [0, 1], ratings of 1-5.
+bare score. A polarity is given only where it's clear: booleans, thumbs, words, shares in [0, 1], ratings of 1-5; or
+where the application says it (`polarity`: -1, 0, 1 or null).
 The headline `success` is False if any outcome is bad, True if none is bad and one is good, else None: unknown.
 
 Not covered: feedback in files of its own (it joins by id at assembly), judgement about what the numbers mean.
@@ -9,7 +10,7 @@ Not covered: feedback in files of its own (it joins by id at assembly), judgemen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,7 @@ _KNOWN = {
     "created_at",
     "timestamp",
     "id",
+    "polarity",
 }
 
 
@@ -127,7 +129,7 @@ def _outcome(item: Any, trajectory_id: str, ix: int) -> Outcome:
         trajectory_id=trajectory_id,
         name=name,
         **value_columns(value),
-        polarity=polarity_of(value, is_rating=key == "rating"),
+        polarity=_polarity(given, value, is_rating=key == "rating"),
         explanation=_as_words(given.get("comment", given.get("explanation"))),
         correction=None if given.get("correction") is None else dumps(given["correction"]),
         source_kind=_SOURCES.get(named.lower(), "system"),
@@ -135,6 +137,13 @@ def _outcome(item: Any, trajectory_id: str, ix: int) -> Outcome:
         created_at=read_time(given.get("created_at", given.get("timestamp"))).at,
         metadata=dumps(rest) if rest else None,
     )
+
+
+def _polarity(given: Mapping[str, Any], value: Any, is_rating: bool) -> int | None:
+    said = given.get("polarity", "unsaid")
+    if said is None or (isinstance(said, int) and not isinstance(said, bool) and -1 <= said <= 1):
+        return said
+    return polarity_of(value, is_rating)
 
 
 def value_columns(value: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from flywheel.formats.reader import as_dict, as_list, as_text
 from flywheel.formats.times import read_time
 from flywheel.formats.usage import money, openai_usage
 
-_SAMPLING = (
+SAMPLING = (
     "temperature", "top_p", "max_tokens", "max_completion_tokens", "seed", "stop", "n", "presence_penalty",
     "frequency_penalty", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort", "logit_bias",
 )  # fmt: skip
@@ -124,7 +124,7 @@ def _add_answer(conversation: Conversation, exchange: Exchange, messages: list[A
 def _model(exchange: Exchange) -> dict[str, Any]:
     request = exchange.request
     settings = {**as_dict(request.get("model_parameters")), **as_dict(request.get("kwargs")), **request}
-    sampling = {key: settings[key] for key in _SAMPLING if settings.get(key) is not None}
+    sampling = {key: settings[key] for key in SAMPLING if settings.get(key) is not None}
     tools = settings.get("tools") or settings.get("functions")
     cost = money(_cost(exchange))
     return {

@@ -24,7 +24,8 @@ from flywheel.records import Attachment, Fragment, Quarantine, Reject
 from flywheel.store.held import Packed, packed
 from flywheel.store.lake_stage import PartWriter
 from flywheel.store.landing import Excerpt, LandingBytes, excerpts
-from flywheel.trajectory.redact import redact_bytes, redact_fragment, redact_outcomes
+from flywheel.trajectory.outofline import externalise
+from flywheel.trajectory.redact import Redaction
 
 KEPT_BYTES = 16 << 10  # of a refused record; all of it stays in the landing object
 _CUT_MARGIN = 1 << 10  # redacted with it and then dropped, so that no secret survives by being cut in two
@@ -62,12 +63,12 @@ def read_source(
     source: LandingBytes,
     part: ByteRange | None,
     format_name: str,
-    key: bytes | None,
+    redaction: Redaction,
     writer: PartWriter,
     hold: Callable[[Packed], None],
 ) -> SourceReport:
-    """Read one object to its end. `key` None: store what is read as it is. Errors: ObjectError, LakeError."""
-    intake = _Intake(source, part, key, writer, hold)
+    """Read one object to its end. Errors: ObjectError, LakeError."""
+    intake = _Intake(source, part, redaction, writer, hold)
     if part is None:
         for opened in open_readings(source, intake.source, format_name):
             if isinstance(opened, Reject):
@@ -84,18 +85,18 @@ def read_source(
     return intake.finish()
 
 
-def store_whole(fragment: Fragment, key: bytes | None, writer: PartWriter) -> Counter[str]:
-    """Redact, complete and write one trajectory; what it lost on the way, by kind."""
-    losses: Counter[str] = Counter()
-    if key is not None:
-        redacted = redact_fragment(fragment, key)
-        fragment = redacted.fragment
-        for kind, n in redacted.counts.items():
-            losses[f"redacted {kind}"] += n
-    whole = complete(fragment)
+def store_whole(fragment: Fragment, redaction: Redaction, writer: PartWriter) -> Counter[str]:
+    """Redact one trajectory, put its media out of line, complete and write it; what it lost on the way, by kind."""
+    removed: Counter[str] = Counter()
+    whole = complete(externalise(redaction.fragment(fragment, removed)))
+    losses = _named(removed)
     losses.update(whole.trajectory.quality_flags or ())
     writer.add_fragment(whole)
     return losses
+
+
+def _named(removed: Counter[str]) -> Counter[str]:
+    return Counter({f"redacted {kind}": n for kind, n in removed.items()})
 
 
 class _Intake:
@@ -105,11 +106,12 @@ class _Intake:
         self,
         landing: LandingBytes,
         part: ByteRange | None,
-        key: bytes | None,
+        redaction: Redaction,
         writer: PartWriter,
         hold: Callable[[Packed], None],
     ) -> None:
-        self._landing, self._part, self._key, self._writer, self._hold = landing, part, key, writer, hold
+        self._landing, self._part, self._writer, self._hold = landing, part, writer, hold
+        self._redaction = redaction
         stored = landing.stored
         self.source = Source(source_id=stored.sha256, uri=stored.key, first_record=part.first_record if part else None)
         self.n_refused = 0  # sources (the object, or members of an archive) that no reader accepts
@@ -134,12 +136,13 @@ class _Intake:
                 self._hold(packed(changed(item, record_ix=number + self._base + item.record_ix)))
             else:
                 for whole in join([item]):
-                    self._losses += store_whole(whole, self._key, self._writer)
+                    self._losses += store_whole(whole, self._redaction, self._writer)
         elif isinstance(item, Reject):
             self.refuse(item)
         elif isinstance(item, Attachment):
-            outcomes = item.outcomes if self._key is None else redact_outcomes(item.outcomes, self._key)
-            self._writer.add("outcome", outcomes)
+            removed: Counter[str] = Counter()
+            self._writer.add("outcome", self._redaction.outcomes(item.outcomes, removed))
+            self._losses += _named(removed)
 
     def refuse(self, reject: Reject) -> None:
         """Keep a refusal, with the bytes it is about where they are at hand."""
@@ -178,9 +181,9 @@ class _Intake:
         )
 
     def _quarantine(self, reject: Reject, excerpt: Excerpt, encoding: str) -> None:
-        kept = excerpt.head[:KEPT_BYTES]
-        if self._key is not None:
-            kept = redact_bytes(excerpt.head, encoding, self._key)[:KEPT_BYTES]
+        removed: Counter[str] = Counter()
+        kept = self._redaction.data(excerpt.head, encoding, removed)[:KEPT_BYTES]
+        self._losses += _named(removed)
         row = Quarantine(
             source_id=self.source.source_id,
             record_ix=reject.record_ix,

@@ -1,7 +1,7 @@
 """One OpenAI chat message to a step with its calls; shared by every format that stores such messages.
 
-Takes what gateways add: reasoning in five spellings, `weight` (1: train on it, 0: don't), legacy function calls, roles
-of other frameworks. What has no column goes to `extra`.
+Takes what gateways and trainers add: reasoning in five spellings, marks of what to train on (`weight`, `loss_mask`,
+`train`, ...: 1 or true is to be learnt), legacy function calls, roles of other frameworks. The rest goes to `extra`.
 
 Not covered: streamed deltas, media out of line.
 """
@@ -19,9 +19,11 @@ from flywheel.formats.times import read_time
 _TEXTS = {"role", "name", "tool_call_id", "refusal", "id"}  # have a column if they're text
 _KNOWN = {
     "content", "tool_calls", "function_call", "reasoning_content", "reasoning", "reasoning_details",
-    "thinking_blocks", "weight", "timestamp", "is_error",
+    "thinking_blocks", "timestamp", "is_error",
 }  # fmt: skip
+_LEARNT = ("weight", "loss_mask", "train", "training", "trainable", "loss")
 _KNOWN_CALL = {"id", "type", "function", "index", "name", "arguments"}
+_CALL = {"name", "arguments"}
 
 
 def add_message(conversation: Conversation, message: Any, **columns: Any) -> int:
@@ -93,8 +95,15 @@ def _reasoning(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 
 def _trainable(message: Mapping[str, Any]) -> bool | None:
-    weight = message.get("weight")
-    return bool(weight) if weight in (0, 1) else None
+    """What the first mark says that is 0, 1 or a boolean; a weight between them is kept, and is neither."""
+    for key in _LEARNT:
+        if key in message and _is_mark(message[key]):
+            return bool(message[key])
+    return None
+
+
+def _is_mark(value: Any) -> bool:
+    return isinstance(value, (bool, int, float)) and value in (0, 1)
 
 
 def _is_error(message: Mapping[str, Any]) -> bool | None:
@@ -104,15 +113,16 @@ def _is_error(message: Mapping[str, Any]) -> bool | None:
 
 def _add_calls(conversation: Conversation, step_ix: int, message: Mapping[str, Any]) -> None:
     calls, legacy = message.get("tool_calls"), message.get("function_call")
-    for call in as_list(calls):
-        body = as_dict(as_dict(call).get("function")) or as_dict(call)
+    for position, item in enumerate(as_list(calls)):
+        call = as_dict(item)
+        body = as_dict(call.get("function")) or call
         conversation.call(
             step_ix,
-            call_id=as_text(as_dict(call).get("id")),
+            call_id=as_text(call.get("id")),
             name=as_text(body.get("name")),
-            kind=as_text(as_dict(call).get("type")),
+            kind=as_text(call.get("type")),
             arguments=body.get("arguments"),
-            extra={key: value for key, value in as_dict(call).items() if key not in _KNOWN_CALL},
+            extra=_rest_of_call(item, body, position),
         )
     if isinstance(legacy, dict):
         conversation.call(
@@ -121,7 +131,20 @@ def _add_calls(conversation: Conversation, step_ix: int, message: Mapping[str, A
             name=as_text(legacy.get("name")),
             kind="function",
             arguments=legacy.get("arguments"),
+            extra={key: value for key, value in legacy.items() if key not in _CALL},
         )
+
+
+def _rest_of_call(item: Any, body: Mapping[str, Any], position: int) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        return {} if item is None else {"call": item}
+    rest = {key: value for key, value in item.items() if key not in _KNOWN_CALL}
+    if item.get("index") not in (None, position):
+        rest["index"] = item["index"]
+    if body is not item:
+        more = {key: value for key, value in body.items() if key not in _CALL}
+        rest |= {"function": more} if more else {}
+    return rest
 
 
 def _rest(message: Mapping[str, Any], role: str) -> str | None:
@@ -135,6 +158,11 @@ def _rest(message: Mapping[str, Any], role: str) -> str | None:
         no_caller = key != "is_error" and role not in CALLERS
         if message.get(key) and (no_caller or not isinstance(message[key], kind)):
             rest[key] = message[key]
-    if message.get("weight") not in (None, 0, 1):
-        rest["weight"] = message["weight"]
+    mark = next((key for key in _LEARNT if key in message and _is_mark(message[key])), None)
+    rest.pop(mark or "", None)
+    if message.get("timestamp") is not None and read_time(message["timestamp"]).raw is None:
+        rest["timestamp"] = message["timestamp"]
+    plain, other = message.get("reasoning_content"), message.get("reasoning")
+    if isinstance(plain, str) and isinstance(other, str) and other != plain:
+        rest["reasoning"] = other
     return dumps(rest) if rest else None

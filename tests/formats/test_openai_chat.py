@@ -154,3 +154,51 @@ def test_lost_bytes_make_a_trajectory_incomplete() -> None:
     assert outcome.n_repaired == 1
     assert not outcome.only.trajectory.content_complete
     assert outcome.only.trajectory.quality_flags == ("invalid_utf8",)
+
+
+@pytest.mark.parametrize(
+    ("mark", "trainable", "kept"),
+    [
+        ({"weight": 0}, False, {}),
+        ({"loss_mask": 1}, True, {}),
+        ({"train": False}, False, {}),
+        ({"loss": True, "weight": 0.5}, True, {"weight": 0.5}),
+        ({"weight": "0"}, None, {"weight": "0"}),
+    ],
+)
+def test_marks_of_what_to_learn(mark: dict[str, Any], trainable: bool | None, kept: dict[str, Any]) -> None:
+    step = read(jsonl({"messages": [USER, ANSWER | mark]})).only.steps[1]
+    assert (step.trainable, json.loads(step.extra or "{}")) == (trainable, kept)
+
+
+def test_nothing_of_a_call_is_lost() -> None:
+    odd = {"index": 3, "id": "c", "function": {"name": "f", "arguments": "{}", "thought_signature": "s"}, "x": 1}
+    message = {
+        "role": "assistant",
+        "content": "a",
+        "tool_calls": [odd, "just text"],
+        "function_call": {"name": "g", "y": 2},
+    }
+    made = read(jsonl({"messages": [USER, message | {"reasoning": "r", "reasoning_content": "other"}]})).only
+    assert [json.loads(call.extra or "{}") for call in made.tool_calls] == [
+        {"x": 1, "index": 3, "function": {"thought_signature": "s"}},
+        {"call": "just text"},
+        {"y": 2},
+    ]
+    assert made.steps[1].reasoning == "other"
+    assert json.loads(made.steps[1].extra or "") == {"reasoning": "r"}
+
+
+def test_a_log_of_the_litellm_proxy() -> None:
+    record = {
+        "id": "chatcmpl-0123456789abcdef", "call_type": "acompletion", "status": "failure", "end_user": "u-1",
+        "startTime": 1757015036.25, "endTime": 1757015038.5, "response_cost": 0.002, "custom_llm_provider": "openai",
+        "messages": [USER], "response": {}, "model": "m", "model_parameters": {"temperature": 0.5, "tools": []},
+        "error_str": "RateLimitError: slow down", "request_tags": ["a"], "metadata": {"user_api_key_team_id": "t"},
+    }  # fmt: skip
+    t = read(jsonl(record)).only.trajectory
+    assert (t.user_id, t.model, t.provider, t.tags) == ("u-1", "m", "openai", ("a",))
+    assert (t.end_reason, t.error_message, t.cost_usd) == ("model_error", "RateLimitError: slow down", Decimal("0.002"))
+    assert t.started_at == datetime(2025, 9, 4, 19, 43, 56, 250000, tzinfo=UTC)
+    assert t.ended_at == datetime(2025, 9, 4, 19, 43, 58, 500000, tzinfo=UTC)
+    assert json.loads(t.sampling or "") == {"temperature": 0.5}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from flywheel.formats import harbor_job, langfuse_spans, openhands
+from flywheel.formats import harbor_job, langfuse_spans, langsmith_spans, openhands
 from flywheel.formats.traces import finish_trace
 from flywheel.records import Fragment
 
@@ -21,10 +21,15 @@ def _langfuse(fragment: Fragment) -> Iterable[Fragment]:
     return map(langfuse_spans.completed, finish_trace(fragment))
 
 
+def _langsmith(fragment: Fragment) -> Iterable[Fragment]:
+    return map(langsmith_spans.completed, finish_trace(langsmith_spans.merged(fragment)))
+
+
 FINISHERS: Mapping[str, Callable[[Fragment], Iterable[Fragment]]] = {
     "harbor_job": harbor_job.whole,
     "openhands": openhands.whole,
     "langfuse": _langfuse,
+    "langsmith": _langsmith,
     "otlp": finish_trace,
     "openinference": finish_trace,
     "mlflow": finish_trace,

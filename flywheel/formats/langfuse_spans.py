@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flywheel.formats import feedback
 from flywheel.formats.langfuse_rows import SCOPE, TRACE, spelled
 from flywheel.formats.observed_messages import is_cut, said, told, unpacked
 from flywheel.formats.reader import as_dict, as_list, as_text, first_text
 from flywheel.formats.span_messages import Message
+from flywheel.formats.span_scores import with_scores
 from flywheel.formats.span_view import Found, View, decoded_object, loosely, tokens
 from flywheel.formats.usage import Usage, count, money
-from flywheel.records import Fragment, Outcome, Span, Trajectory
+from flywheel.records import Fragment, Span
 
 _KINDS = {
     "GENERATION": "llm", "TOOL": "tool", "AGENT": "agent", "CHAIN": "chain", "RETRIEVER": "retriever",
@@ -203,35 +203,16 @@ def _tools(fields: Mapping[str, Any], given: Any) -> Any:
 
 def completed(fragment: Fragment) -> Fragment:
     """A trajectory of a finished trace, with its scores on the steps they are about, its name and its version."""
-    outcomes = tuple(_placed(outcome, fragment) for outcome in fragment.outcomes)
-    summary = feedback.headline([o for o in outcomes if o.target_kind in ("trajectory", "step")])
     head = fragment.trajectory
     trace = next((row for row in fragment.spans if row.kind == TRACE), None)
     fields = spelled(decoded_object(trace.attributes)) if trace is not None else {}
-    columns: dict[str, Any] = {
-        "agent_name": _agent(fragment) or (trace.name if trace is not None else None) or _trace_name(fragment),
-        "agent_version": first_text(fields, "version", "release") or head.agent_version,
-        "success": summary.success,
-        "reward": summary.reward,
-        "success_source": summary.source,
-    }
-    if fragment.trajectory.error_type is None and not fragment.steps:
-        columns["content_complete"] = False
-    trajectory: Trajectory = replace(head, **columns)
-    return replace(fragment, trajectory=trajectory, outcomes=outcomes)
-
-
-def _placed(outcome: Outcome, fragment: Fragment) -> Outcome:
-    """A score on the step that its observation made; on the trajectory, if the observation is its outermost."""
-    if outcome.target_kind != "step" or outcome.step_ix is not None or outcome.native_target_id is None:
-        return outcome
-    target = outcome.native_target_id
-    step = next((s for s in fragment.steps if s.span_id == target and (s.sampled or s.role == "tool")), None)
-    if step is not None:
-        return replace(outcome, step_ix=step.step_ix)
-    row = next((row for row in fragment.spans if row.span_id == target), None)
-    is_outermost = row is not None and row.parent_span_id is None
-    return replace(outcome, target_kind="trajectory" if is_outermost else "span")
+    trajectory = replace(
+        head,
+        agent_name=_agent(fragment) or (trace.name if trace is not None else None) or _trace_name(fragment),
+        agent_version=first_text(fields, "version", "release") or head.agent_version,
+        content_complete=head.content_complete and bool(fragment.steps),
+    )
+    return with_scores(replace(fragment, trajectory=trajectory))
 
 
 def _agent(fragment: Fragment) -> str | None:

@@ -77,6 +77,8 @@ def _messages(value: Any, role: str) -> list[Message] | None:
     body = as_dict(value)
     if isinstance(body.get("contents"), (list, dict, str)):
         return _gemini_request(body, role)
+    if isinstance(body.get("prompts"), list) and all(isinstance(text, str) for text in body["prompts"]):
+        return messages_of(body["prompts"], role)
     for key in ("content", "new_message"):
         if isinstance(as_dict(body.get(key)).get("parts"), list):
             return _messages(body[key], role)

@@ -17,7 +17,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flywheel.formats import feedback, genai, langfuse_spans, mlflow_spans, openinference_spans, vendor_spans
+from flywheel.formats import (
+    feedback,
+    genai,
+    langfuse_spans,
+    langsmith_spans,
+    mlflow_spans,
+    openinference_spans,
+    vendor_spans,
+)
 from flywheel.formats.messages import Conversation, read_content
 from flywheel.formats.parse import dumps
 from flywheel.formats.span_columns import call_columns, error_of, times_of
@@ -29,7 +37,14 @@ from flywheel.formats.spans import LOG
 from flywheel.formats.trace_head import Known, head_columns
 from flywheel.records import Fragment, Span, ToolCall, content_id
 
-DIALECTS = (langfuse_spans.read, openinference_spans.read, mlflow_spans.read, genai.read, vendor_spans.read)
+DIALECTS = (
+    langfuse_spans.read,
+    langsmith_spans.read,
+    openinference_spans.read,
+    mlflow_spans.read,
+    genai.read,
+    vendor_spans.read,
+)
 _BESIDE = ("retriever", "reranker", "embedding")
 
 

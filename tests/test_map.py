@@ -55,7 +55,7 @@ DOORS = {
     "dvc": ("flywheel/store/registry",),
     "gto": ("flywheel/store/registry",),
     "boto3": ("flywheel/store/objects",),
-    "botocore": ("flywheel/store/objects",),
+    "botocore": ("flywheel/store/objects", "flywheel/store/lake_s3"),
 }
 
 

@@ -71,22 +71,22 @@ def _is_row(value: Any) -> bool:
     return "session_id" in row and as_text(row.get("role")) is not None and "content" in row and "timestamp" in row
 
 
-def _rows_of(value: Any) -> list[dict[str, Any]]:
-    """The rows that a document holds."""
+def _rows_of(value: Any) -> list[Any]:
+    """The rows that a document holds; some of them may be damaged."""
     rows = value if isinstance(value, list) else as_list(as_dict(value).get("messages"))
-    return rows if rows and all(_is_row(row) for row in rows) else []
+    return rows if any(_is_row(row) for row in rows) else []
 
 
-def _sessions(
-    rows: list[dict[str, Any]], document: Mapping[str, Any], record: Record, source: Source
-) -> Iterator[Fragment]:
+def _sessions(rows: list[Any], document: Mapping[str, Any], record: Record, source: Source) -> Iterator[Fragment]:
     groups: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
+    damaged = [row for row in rows if not _is_row(row)]
+    for row in filter(_is_row, rows):
         groups.setdefault(as_text(row.get("session_id")) or "", []).append(row)
     head = as_dict(document.get("session"))
     for native, mine in groups.items():
         session = _begin(native or None, head, mine[0], record, source)
         session.extra |= {key: item for key, item in document.items() if key not in ("session", "messages")}
+        session.extra |= {"damaged_rows": damaged} if damaged else {}
         if all(as_int(row.get("id")) is not None for row in mine):
             mine.sort(key=lambda row: as_int(row.get("id")) or 0)
         _add_rows(session, mine)

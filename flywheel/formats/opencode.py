@@ -67,14 +67,14 @@ class OpenCode:
 
 
 def _is_session(value: Mapping[str, Any]) -> bool:
-    """A session has messages that are each an info with parts, or none."""
+    """A session has messages that are an info with parts, or none."""
     messages = value.get("messages")
     if not isinstance(value.get("info"), dict) or not isinstance(messages, list):
         return False
     infos = [as_dict(message) for message in messages]
-    return all(isinstance(m.get("parts"), list) and isinstance(m.get("info"), dict) for m in infos[:8]) and (
-        bool(infos) or "directory" in value["info"]
-    )
+    if not infos:
+        return "directory" in value["info"]
+    return any(isinstance(m.get("parts"), list) and isinstance(m.get("info"), dict) for m in infos)
 
 
 def _is_event(value: Mapping[str, Any]) -> bool:
@@ -98,13 +98,14 @@ def _begin(record: Record, info: Mapping[str, Any], source: Source) -> Session:
 
 def _read_session(session: Session, value: Mapping[str, Any]) -> None:
     session.extra |= {key: item for key, item in value.items() if key not in ("info", "messages")}
-    for message in map(as_dict, as_list(value["messages"])):
-        info = as_dict(message.get("info"))
+    for given in as_list(value["messages"]):
+        message, info = as_dict(given), as_dict(as_dict(given).get("info"))
         first = len(session.steps)
         ix = _add_message(session, info, [as_dict(part) for part in as_list(message.get("parts"))])
         odd = [part for part in as_list(message.get("parts")) if not isinstance(part, dict)]
         rest = {key: item for key, item in message.items() if key not in ("info", "parts")}
-        session.more(ix, rest | ({"odd_parts": odd} if odd else {}))
+        odd += [] if isinstance(given, dict) else [given]
+        session.more(ix, rest | ({"odd": odd} if odd else {}))
         session.stamp(first, as_dict(info.get("time")).get("created"))
 
 

@@ -1,0 +1,16 @@
+"""Cursor: a transcript without a word about its session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sources import SOURCE, chunked, jsonl, read, read_chunks
+
+
+def test_cursor_is_named_by_its_path() -> None:
+    session = "0f6aa0f0-0000-4000-8000-000000000001"
+    data = jsonl({"role": "user", "message": {"content": "hi"}})
+    main = read_chunks(chunked(data), source=replace(SOURCE, uri=f"agent-transcripts/{session}/{session}.jsonl")).only
+    child = read_chunks(chunked(data), source=replace(SOURCE, uri=f"x/{session}/subagents/s-1.jsonl")).only
+    assert main.trajectory.session_id == session and child.trajectory.parent_trajectory_id == main.key
+    assert read(data).only.trajectory.session_id is None

@@ -16,17 +16,32 @@ from flywheel.formats.anthropic_messages import AnthropicMessages
 from flywheel.formats.anthropic_sessions import AnthropicSessions
 from flywheel.formats.archive import Member, member_records, members_of
 from flywheel.formats.atif import Atif
+from flywheel.formats.claude_code import ClaudeCode
+from flywheel.formats.codex_cli import CodexCli
 from flywheel.formats.containers import container_of, head_of, records_of, spooled
+from flywheel.formats.copilot_cli import CopilotCli
+from flywheel.formats.cursor import Cursor
+from flywheel.formats.droid import Droid
+from flywheel.formats.gemini_cli import GeminiCli
+from flywheel.formats.hermes_agent import HermesAgent
 from flywheel.formats.hf_corpora import HFCorpora
 from flywheel.formats.mast import Mast
+from flywheel.formats.mini_swe_agent import MiniSweAgent
 from flywheel.formats.nemo_gym import NemoGym
+from flywheel.formats.omp import Omp
 from flywheel.formats.openai_chat import OpenAIChat
 from flywheel.formats.openai_responses import OpenAIResponses
+from flywheel.formats.openclaw import OpenClaw
+from flywheel.formats.opencode import OpenCode
+from flywheel.formats.openhands import OpenHands
 from flywheel.formats.otlp import Otlp
+from flywheel.formats.pi_agent import PiAgent
 from flywheel.formats.preference_pairs import PreferencePairs
 from flywheel.formats.read import Chunks, read_lines
 from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record, Source
 from flywheel.formats.sharegpt import ShareGPT
+from flywheel.formats.swe_agent import SweAgent
+from flywheel.formats.swe_bench_results import SweBenchResults
 from flywheel.formats.tau_bench import TauBench
 from flywheel.formats.tensorzero import TensorZero
 from flywheel.formats.trail import Trail
@@ -47,6 +62,21 @@ READERS: tuple[Reader, ...] = (
     TauBench(),
     TensorZero(),
     Trail(),
+    ClaudeCode(),
+    CodexCli(),
+    CopilotCli(),
+    Cursor(),
+    Droid(),
+    GeminiCli(),
+    HermesAgent(),
+    MiniSweAgent(),
+    Omp(),
+    OpenClaw(),
+    OpenCode(),
+    OpenHands(),
+    PiAgent(),
+    SweAgent(),
+    SweBenchResults(),
 )
 AUTO = "auto"
 _MAGIC = (

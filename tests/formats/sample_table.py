@@ -17,14 +17,23 @@ EXPECTED: dict[str, tuple[tuple[str, ...], str]] = {
     "malformed/python_repr.jsonl": (("python_repr",), "written by repr(), which is no data format"),
     "malformed/timestamps_mixed_units.jsonl": (("unknown_format",), "times without a trace"),
     "malformed/truncated_last_line.jsonl": (("truncated_json",), "the writer died in the last line; the first is read"),
+    "other_agents/codex_cleanup_input.jsonl": (("invalid_json",), "its first line is no JSON; the rest is read"),
+    "other_agents/copilot-cli_cleanup_input.jsonl": (("invalid_json",), "its first line is no JSON; the rest is read"),
+    "other_agents/omp_cleanup_input.jsonl": (("truncated_json",), "one line breaks off; the rest is read"),
+    "other_agents/pi_cleanup_input.jsonl": (("truncated_json",), "one line breaks off; the rest is read"),
 }
 
 # Folders whose files are held against the table. The rest still waits for its readers.
 HELD = (
     "anthropic_messages",
+    "claude_code",
     "hf_parquet",
+    "mini_swe_agent",
     "openai_chat",
     "openai_responses",
+    "openhands",
+    "other_agents",
     "sharegpt",
+    "swe_agent",
     "vcr_cassettes",
 )

@@ -51,10 +51,13 @@ class Exchange:
 
     def text(self, *keys: str) -> str | None:
         """The first text under the keys, in the record, then its request, then its metadata."""
-        for place in (self.record, self.request, as_dict(self.request.get("kwargs")), self.metadata):
-            found = first_text(place, *keys)
-            if found is not None:
-                return found
+        places = (self.record, self.request, self.request.get("kwargs"), self.metadata)
+        for ix, place in enumerate(places):
+            if not place or not isinstance(place, dict) or (ix == 1 and place is self.record):
+                continue
+            for key in keys:
+                if key in place and (found := as_text(place[key])) is not None:
+                    return found
         return None
 
     @property

@@ -24,6 +24,9 @@ _KNOWN = {
 _LEARNT = ("weight", "loss_mask", "train", "training", "trainable", "loss")
 _KNOWN_CALL = {"id", "type", "function", "index", "name", "arguments"}
 _CALL = {"name", "arguments"}
+_MARKS = frozenset(_LEARNT)
+_REASONINGS = frozenset({"reasoning_content", "reasoning", "reasoning_details", "thinking_blocks"})
+_PLAIN = frozenset({"role", "content", "name", "tool_call_id", "tool_calls"})  # what most messages have and no more
 
 
 def add_message(conversation: Conversation, message: Any, **columns: Any) -> int:
@@ -82,6 +85,8 @@ def _role(conversation: Conversation, message: Mapping[str, Any]) -> tuple[str, 
 
 def _reasoning(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """(plain text, opaque JSON) of the spellings of DeepSeek and vLLM, OpenRouter, LiteLLM."""
+    if _REASONINGS.isdisjoint(message):
+        return None, None
     blocks = {key: message[key] for key in ("reasoning_details", "thinking_blocks") if message.get(key)}
     plain = message.get("reasoning_content")
     if plain is None:
@@ -96,6 +101,8 @@ def _reasoning(message: Mapping[str, Any]) -> tuple[str | None, str | None]:
 
 def _trainable(message: Mapping[str, Any]) -> bool | None:
     """What the first mark says that is 0, 1 or a boolean; a weight between them is kept, and is neither."""
+    if _MARKS.isdisjoint(message):
+        return None
     for key in _LEARNT:
         if key in message and _is_mark(message[key]):
             return bool(message[key])
@@ -149,6 +156,10 @@ def _rest_of_call(item: Any, body: Mapping[str, Any], position: int) -> dict[str
 
 def _rest(message: Mapping[str, Any], role: str) -> str | None:
     """What no column took: unknown keys, known ones of a type nobody expects, calls of one who can't make any."""
+    if message.keys() <= _PLAIN and role in CALLERS and isinstance(message.get("tool_calls", []), list):
+        texts = (message.get("name"), message.get("tool_call_id"), message.get("role"))
+        if all(text is None or isinstance(text, str) for text in texts):
+            return None
     rest = {
         key: value
         for key, value in message.items()

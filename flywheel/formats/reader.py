@@ -128,6 +128,8 @@ def as_list(value: Any) -> list[Any]:
 
 def as_text(value: Any) -> str | None:
     """A non-empty string, or the text of an int (ids are often numbers); anything else is None."""
+    if value.__class__ is str:  # by far the most
+        return value or None
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         return None
     return str(value) or None
@@ -135,7 +137,11 @@ def as_text(value: Any) -> str | None:
 
 def first_text(value: Mapping[str, Any], *keys: str) -> str | None:
     """The first of the keys that holds a text or an int."""
-    return next((text for key in keys if (text := as_text(value.get(key))) is not None), None)
+    for key in keys:
+        text = as_text(value.get(key))
+        if text is not None:
+            return text
+    return None
 
 
 def as_int(value: Any) -> int | None:

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from flywheel.formats.parse import try_loads
-from flywheel.records import Fragment, Outcome, Row
+from flywheel.formats.parse import dumps, try_loads
+from flywheel.records import Fragment, Outcome, Row, Trajectory
 
 _ADDRESS = {"trajectory_id", "source_id", "source_record_ix", "format", "format_version", "revision", "native_id"}
 _DERIVED = {
@@ -34,7 +35,8 @@ def losses(before: Fragment, after: Fragment | None, order: Sequence[int]) -> Co
     if after is None:
         found["trajectory"] = 1
         return found
-    _rows("trajectory", before.trajectory, after.trajectory, found)
+    head = before.trajectory
+    _rows("trajectory", replace(head, extra=_without_id(head)), after.trajectory, found)
     written = dict(zip(order, after.steps, strict=False))
     for step in before.steps:
         if step.step_ix in written:
@@ -92,6 +94,15 @@ def _rows(kind: str, before: Row, after: Row, found: Counter[str]) -> None:
         told = (name in _EXACT and kind != "outcome") or old not in (None, (), "")
         if told and old != new and not (name in _OPEN and _grown(old, new)):
             found[f"{kind}.{name}"] += 1
+
+
+def _without_id(head: Trajectory) -> str | None:
+    """`extra` without the keys that hold the native id once more: it's an address."""
+    held = None if head.extra is None else try_loads(head.extra)
+    if held is None or not isinstance(held.value, dict):
+        return head.extra
+    left = {key: item for key, item in held.value.items() if item != head.native_id}
+    return dumps(left) if left else None
 
 
 def _grown(old: str, new: str | None) -> bool:

@@ -27,7 +27,7 @@ from flywheel.config import Config
 from flywheel.errors import ObjectUnread
 from flywheel.store.landing_unpack import CHUNK, Compression, Unreadable, compression_of, repacked, unpacked
 from flywheel.store.objects import FolderStore, Notes, ObjectStore, StoredObject, is_ignored, open_store
-from flywheel.store.objects_files import Window
+from flywheel.store.objects_files import Window, shown
 from flywheel.store.objects_index import ObjectIndex
 from flywheel.workspace import Workspace
 
@@ -68,7 +68,7 @@ def land(workspace: Workspace, config: Config, paths: Sequence[Path | str]) -> L
         if len(keys) == n_before:
             unread.append(str(path))
             if len(notes.left_out) == before:
-                notes.left_out.append(f"{path} holds no files; give files or folders of traces")
+                notes.left_out.append(f"{shown(path)} holds no files; give files or folders of traces")
     return Landed(keys=tuple(keys), refused=tuple(dict.fromkeys(notes.left_out)), unread=tuple(unread))
 
 

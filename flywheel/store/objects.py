@@ -26,7 +26,7 @@ from typing import BinaryIO, Protocol
 from flywheel.config import Config
 from flywheel.errors import ObjectGone, ObjectUnread, WorkspaceError
 from flywheel.store.artifacts import sync_folder
-from flywheel.store.objects_files import CHUNK, Window, open_regular, sha256_of, stat_regular, state_of, unread
+from flywheel.store.objects_files import CHUNK, Window, open_regular, sha256_of, shown, stat_regular, state_of, unread
 from flywheel.store.objects_index import Entry, ObjectIndex
 from flywheel.workspace import Workspace
 
@@ -121,7 +121,7 @@ class FolderStore:
         """One object that need not be listed. Errors: ObjectUnread if it can't be read."""
         entry = self._entry(key, None)
         if entry is None:
-            raise ObjectUnread(f"{self.root / key} changed a moment ago; try again when it's whole")
+            raise ObjectUnread(f"{shown(self.root / key)} changed a moment ago; try again when it's whole")
         return StoredObject(key, entry.size, entry.sha256, entry.state)
 
     def open(self, stored: StoredObject) -> Opened:
@@ -178,7 +178,7 @@ class FolderStore:
         for folder, folders, files in os.walk(self.root, onerror=unreadable):
             folders[:] = sorted(name for name in folders if self.everything or not is_ignored(name))
             for link in (Path(folder, name) for name in folders if self.everything and Path(folder, name).is_symlink()):
-                _leave_out(ObjectUnread(f"{link} is a link to a folder; give that folder by itself"), notes)
+                _leave_out(ObjectUnread(f"{shown(link)} is a link to a folder; give that folder by itself"), notes)
             base = PurePosixPath(Path(folder).relative_to(self.root).as_posix())
             for name in sorted(files):
                 if self.everything or not is_ignored(name):
@@ -187,6 +187,8 @@ class FolderStore:
     def _entry(self, key: str, known: Entry | None) -> Entry | None:
         """The file as it is, hashed if it isn't known; None while it has not settled."""
         path = self.root / key
+        if not self.everything and not key.isprintable() and any("\ud800" <= c <= "\udfff" for c in key):
+            raise ObjectUnread(f"{shown(path)} has a name that is not UTF-8; rename it")
         status = stat_regular(path)
         if self.settle and time.time() - status.st_mtime < self.settle:
             return None
@@ -200,7 +202,9 @@ class FolderStore:
         status = os.fstat(file.fileno())
         sha256 = sha256_of(file, status.st_size)
         if sha256 is None:
-            raise ObjectUnread(f"{self.root / key} was cut while it was read; the next ingest reads what it became")
+            raise ObjectUnread(
+                f"{shown(self.root / key)} was cut while it was read; the next ingest reads what it became"
+            )
         return StoredObject(key, status.st_size, sha256, state_of(status))
 
     def _path(self, key: str) -> Path:

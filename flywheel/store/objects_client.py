@@ -145,8 +145,10 @@ def explained(error: Exception, place: S3Place, key: str | None = None) -> Objec
         return ObjectUnread(f"{url} can't be read ({code}): {_ONE_OBJECT[code]}")
     if code in _ALL:
         return ObjectError(f"{url}: {_ALL[code]} ({code})")
-    if code:
+    if is_servers_fault(error):
         return ObjectError(f"{url}: the server answered {code}, also when asked again; try later, nothing was staged")
+    if code:
+        return ObjectError(f"{url}: the server refuses ({code}); check the address, the credentials and the region")
     name = type(error).__name__
     if "Credential" in name or "Profile" in name or "Token" in name or "SSO" in name:
         return ObjectError(

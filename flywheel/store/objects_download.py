@@ -69,13 +69,13 @@ class Download:
 
     def _read_on(self) -> None:
         """From where it stands to the end, in one request."""
-        arguments: dict[str, str] = {"IfMatch": self.etag} if self.etag else {}
+        arguments: dict[str, str] = {"IfMatch": f'"{self.etag}"'} if self.etag else {}
         if self._done:
             arguments["Range"] = f"bytes={self._done}-"
         answer = self.get(Bucket=self.place.bucket, Key=self.key, **arguments)
         if self._done and "ContentRange" not in answer:  # a server that knows no ranges
             self._start_over(self.etag)
-        self.etag, self.size = answer["ETag"], self._done + answer["ContentLength"]
+        self.etag, self.size = answer["ETag"].strip('"'), self._done + answer["ContentLength"]
         for chunk in answer["Body"].iter_chunks(CHUNK):
             self._hash.update(chunk)
             if self.sink is not None:

@@ -23,7 +23,9 @@ def stat_regular(path: Path) -> os.stat_result:
     except OSError as error:
         raise unread(path, error) from error
     if not stat.S_ISREG(status.st_mode):
-        raise ObjectUnread(f"{path} is neither a file nor a folder (a pipe or a device?); save it to a file first")
+        raise ObjectUnread(
+            f"{shown(path)} is neither a file nor a folder (a pipe or a device?); save it to a file first"
+        )
     return status
 
 
@@ -39,10 +41,15 @@ def open_regular(path: Path) -> io.FileIO:
 def unread(path: Path, error: OSError) -> ObjectUnread:
     """The error with a sentence for a path that the system does not let us read."""
     if isinstance(error, PermissionError):
-        return ObjectUnread(f"{path} can't be read by this user; change its permissions or leave it out")
+        return ObjectUnread(f"{shown(path)} can't be read by this user; change its permissions or leave it out")
     if isinstance(error, FileNotFoundError):
-        return ObjectGone(f"{path} does not exist, or is a link that leads nowhere; it is left out")
-    return ObjectUnread(f"{path} can't be read ({error.strerror}); mend it or leave it out")
+        return ObjectGone(f"{shown(path)} does not exist, or is a link that leads nowhere; it is left out")
+    return ObjectUnread(f"{shown(path)} can't be read ({error.strerror}); mend it or leave it out")
+
+
+def shown(path: object) -> str:
+    """A path for a sentence: names may hold line breaks, and bytes that are no text."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
 
 
 def state_of(status: os.stat_result) -> str:
@@ -94,7 +101,7 @@ class Window(io.RawIOBase):
         state = state_of(os.fstat(self._file.fileno()))
         if state != self._state and sha256_of(self._file, self._size) != self._sha256:
             raise ObjectUnread(
-                f"{self._name} was rewritten while it was read, so none of it is kept; write files under a "
+                f"{shown(self._name)} was rewritten while it was read, so none of it is kept; write files under a "
                 f"name that ends in .tmp and rename them when they are whole. The next ingest reads what it became"
             )
         self._state = state

@@ -96,7 +96,10 @@ class ObjectIndex:
                     yield database
             except sqlite3.DatabaseError as error:
                 if error.sqlite_errorname not in _BROKEN:
-                    raise
+                    raise ObjectError(
+                        f"{self.path}, which remembers what was hashed, can't be used ({error}); see to its disk and "
+                        f"permissions, or delete it, then run the same command again"
+                    ) from error
                 self.path.unlink(missing_ok=True)
                 raise ObjectError(
                     f"{self.path}, which remembers what was hashed, was damaged and is thrown away; run the same "

@@ -56,6 +56,11 @@ class S3Store:
     everything: bool = False  # hidden and unfinished names too
     page: int = listing.PAGE
 
+    def one(self, key: str, listed: Listed, notes: Notes) -> list[StoredObject]:
+        """That object, unless it is left out."""
+        found = dict(self._hashed({key: listed}, notes))
+        return [StoredObject(key, e.size, e.sha256, e.state) for key, e in found.items()]
+
     def list(self, notes: Notes | None = None) -> list[StoredObject]:
         """Every object that is known, after asking for what is new."""
         known = self.index.entries() if self.index else {}
@@ -126,10 +131,11 @@ class S3Store:
         order = marks.get("order", "")
         old = time.time() - float(marks.get("full", "0")) >= self.full_hours * 3600
         if old or listing.needs_full(len(known), order, self.page):
-            return listing.everything(self._pages)
-        return listing.some(self._pages, known, order, marks.get("cursor", ""), self.page)
+            return listing.everything(self.pages)
+        return listing.some(self.pages, known, order, marks.get("cursor", ""), self.page)
 
-    def _pages(self, after: str) -> Iterator[Page]:
+    def pages(self, after: str) -> Iterator[Page]:
+        """What the server lists after a key, page by page. Errors: ObjectError."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         arguments: dict[str, Any] = {"Bucket": self.place.bucket, "Prefix": self.place.prefix, "MaxKeys": self.page}
@@ -152,7 +158,7 @@ class S3Store:
 
     def _item(self, content: Mapping[str, Any]) -> tuple[str, Listed]:
         modified = content["LastModified"].timestamp()
-        return self._key(content), Listed(size=content["Size"], etag=content["ETag"], modified=modified)
+        return self._key(content), Listed(size=content["Size"], etag=content["ETag"].strip('"'), modified=modified)
 
     def _counts(self, item: tuple[str, Listed]) -> bool:
         """Whether it's an object to read: no folder's marker, no unfinished name, settled."""
@@ -237,7 +243,9 @@ def open_path(workspace: Workspace, settings: Ingest, url: str) -> S3Store:
 
 def named(store: S3Store, notes: Notes) -> list[StoredObject]:
     """What a person means by an address: the object of exactly that key, or all below it, or all that begin so."""
-    found = store.list(notes)
-    name = store.place.prefix.removeprefix(store.base)
-    exact = [stored for stored in found if stored.key == name]
-    return exact or [stored for stored in found if stored.key.startswith(f"{name}/")] or found
+    place, name = store.place, store.place.prefix.removeprefix(store.base)
+    first = next(store.pages(""), None)
+    if first is not None and name in first.items:  # it sorts before all others that begin so
+        return store.one(name, first.items[name], notes)
+    below = replace(store, place=replace(place, prefix=f"{place.prefix}/")) if name else store
+    return below.list(notes) or store.list(notes)

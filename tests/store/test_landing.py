@@ -159,6 +159,16 @@ def test_what_lies_unreadable_in_the_landing_zone_is_left_out(bare: Workspace) -
         store.list()
 
 
+def test_a_name_that_is_no_text_is_left_out_of_the_landing_zone(bare: Workspace) -> None:
+    store = FolderStore(bare.landing)
+    store.put("good.jsonl", b"good")
+    (bare.landing / os.fsdecode(b"bad\n\xff.jsonl")).write_bytes(b"bad")
+    notes = Notes()
+    assert [stored.key for stored in store.list(notes)] == ["good.jsonl"]
+    (sentence,) = notes.left_out
+    assert sentence.endswith("bad\\n\\udcff.jsonl has a name that is not UTF-8; rename it")
+
+
 def test_a_file_that_grows_is_read_as_it_was_and_one_that_is_rewritten_is_an_error(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     path = tmp_path / "log.jsonl"

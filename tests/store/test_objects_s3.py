@@ -14,12 +14,14 @@ import pytest
 from faults import Fault, Proxy, proxied
 from s3_server import BUCKET, SECRET_KEY, S3Folder, S3Server
 
+from flywheel.config import Ingest
 from flywheel.errors import ConfigError, ObjectError, ObjectGone, WorkspaceError
 from flywheel.store import objects_download, objects_s3
 from flywheel.store.objects import Notes, StoredObject
 from flywheel.store.objects_client import S3Place
 from flywheel.store.objects_index import ObjectIndex
-from flywheel.store.objects_s3 import S3Store
+from flywheel.store.objects_s3 import S3Store, named, open_path
+from flywheel.workspace import Workspace
 
 
 def store_of(s3: S3Folder, index: Path | None = None, **options: object) -> S3Store:
@@ -284,6 +286,24 @@ def test_an_endpoint_is_an_address_without_credentials(endpoint: str) -> None:
     with pytest.raises(ConfigError, match="endpoint") as caught:
         S3Place.parse("s3://bucket", endpoint)
     assert "secret" not in str(caught.value)
+
+
+def test_an_address_means_its_object_or_all_below_it_and_nothing_else_is_fetched(
+    s3: S3Folder, proxy: Proxy, tmp_path: Path
+) -> None:
+    s3.put_all({"runs/a.json": b"a", "runs/b/c.json": b"c", "runs-2/d.json": b"d", "x.json": b"x", "x.json.bak": b"y"})
+
+    def fetched(address: str) -> tuple[list[str], int]:
+        proxy.requests.clear()
+        store = open_path(Workspace(tmp_path), Ingest(endpoint=proxy.endpoint), s3.url + address)
+        return [stored.key for stored in named(store, Notes())], len(proxy.gets())
+
+    assert fetched("x.json") == (["x.json"], 1)
+    for address in ("runs", "runs/"):
+        (tmp_path / "data" / "objects" / "index.sqlite").unlink()
+        assert fetched(address) == (["runs/a.json", "runs/b/c.json"], 2)
+    assert fetched("runs-") == (["runs-2/d.json"], 1)
+    assert fetched("nothing") == ([], 0)
 
 
 @pytest.mark.parametrize("key", ["", "/x", "../up", "a/../b", ".hidden", "x.tmp"])

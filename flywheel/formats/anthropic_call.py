@@ -28,6 +28,7 @@ _END_REASONS = {
     "model_context_window_exceeded": "context_overflow",
     "refusal": "completed",
 }
+_BATCH = ("errored", "expired", "canceled")
 _RESPONSE = {"id", "content", "model", "stop_reason"}
 
 
@@ -40,6 +41,8 @@ class AnthropicCall:
         request, response = exchange.request, exchange.response
         if response.get("type") == "message" and isinstance(response.get("content"), list):
             return 1.0 if "stop_reason" in response else 0.9
+        if response.get("type") in _BATCH and "custom_id" in exchange.record:
+            return 0.95
         messages = request.get("messages")
         if not isinstance(messages, list) or "choices" in response or response.get("object"):
             return 0.0

@@ -2,7 +2,8 @@
 
     {request: {...}, response: {...}, metadata?, ...}     gateways; `body` inside is opened, as JSON text too
     {messages, ..., response}                             LiteLLM; both may be JSON text
-    {custom_id, body | response: {body}}                  lines of the Batch API
+    {custom_id, body | response: {body}}                  lines of OpenAI's Batch API
+    {custom_id, params | result: {message}}               lines of Anthropic's
     {interactions: [{request, response}, ...]}            cassettes of VCR, pytest-recording, Polly (several calls)
     {status, headers, body}                               one recorded response
 
@@ -28,13 +29,14 @@ from flywheel.formats.reader import as_dict, as_float, as_list, as_text, first_t
 from flywheel.formats.times import Time, read_time
 
 LARGEST_BODY = 64 * 2**20
-_REQUESTS = ("request", "request_body", "requestBody", "responses_create_params")
-_RESPONSES = ("response", "response_body", "responseBody")
-_SESSION = ("session_id", "sessionId", "litellm_session_id")
+_REQUESTS = ("request", "request_body", "requestBody", "responses_create_params", "params")
+_RESPONSES = ("response", "response_body", "responseBody", "result", "chunks", "response_chunks")
+_SESSION = ("session_id", "sessionId", "litellm_session_id", "Helicone-Session-Id")
 _CONVERSATION = ("conversation_id", "conversationId", "thread_id", "threadId")
-_USER = ("user_id", "user", "end_user", "end_user_id", "userId", "safety_identifier")
-_STARTS = ("startTime", "start_time", "started_at", "request_time")
-_ENDS = ("endTime", "end_time", "ended_at", "timestamp", "created_at", "created")
+_USER = ("user_id", "user", "end_user", "end_user_id", "userId", "request_user_id", "safety_identifier")
+_BESIDE = ("kwargs", "properties", "request_properties")  # LiteLLM, Helicone
+_STARTS = ("startTime", "start_time", "started_at", "request_time", "request_created_at")
+_ENDS = ("endTime", "end_time", "ended_at", "response_created_at", "timestamp", "created_at", "created")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +52,11 @@ class Exchange:
     streamed: bool = False
 
     def text(self, *keys: str) -> str | None:
-        """The first text under the keys, in the record, then its request, then its metadata."""
-        places = (self.record, self.request, self.request.get("kwargs"), self.metadata)
-        for ix, place in enumerate(places):
-            if not place or not isinstance(place, dict) or (ix == 1 and place is self.record):
+        """The first text under the keys, in the record, then its request, then what the application said of it."""
+        beside = [self.record[key] for key in _BESIDE if key in self.record]
+        asked = (self.request, self.request.get("kwargs")) if self.request is not self.record else ()
+        for place in (self.record, *asked, self.metadata, self.metadata.get("requester_metadata"), *beside):
+            if not isinstance(place, dict):
                 continue
             for key in keys:
                 if key in place and (found := as_text(place[key])) is not None:
@@ -74,7 +77,8 @@ class Exchange:
     @property
     def task_id(self) -> str | None:
         """The task that the application says this is."""
-        return first_text(self.metadata, "task_id") or first_text(self.record, "task_id")
+        own = first_text(self.metadata, "task_id") or first_text(self.record, "task_id")
+        return own or first_text(as_dict(self.metadata.get("requester_metadata")), "task_id")
 
 
 def exchanges_of(value: Any) -> list[Exchange]:
@@ -141,6 +145,8 @@ def _opened(value: Any, name: str, around: dict[str, Any]) -> tuple[Mapping[str,
     """A body: as it is, inside `body`, as text, or as a stream (merged). What stands beside it goes to `around`."""
     envelope = as_dict(value)
     inner = envelope.get("body", envelope.get("content") if "status" in envelope else None)
+    if envelope.get("type") == "succeeded":  # of Anthropic's batches
+        inner = envelope.get("message")
     if inner is not None:
         body, streamed = _body(inner)
         if body:

@@ -61,7 +61,7 @@ class HFCorpora:
     independent = True
 
     def sniff(self, head: Head) -> Match | None:
-        found = [_confidence(as_dict(value)) for value in head.values]
+        found = [_confidence(as_dict(value), head.container == "parquet") for value in head.values]
         return Match(confidence=round(sum(found) / len(found), 3)) if any(found) else None
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
@@ -87,7 +87,8 @@ def _messages(row: Mapping[str, Any]) -> tuple[str | None, list[Any]]:
     return None, []
 
 
-def _confidence(row: Mapping[str, Any]) -> float:
+def _confidence(row: Mapping[str, Any], in_table: bool = False) -> float:
+    """How sure the row is of a corpus. Messages that are structs of a table are at home here, even without an id."""
     key, messages = _messages(row)
     if key is None or any("from" in message for message in messages):
         return 0.0
@@ -99,7 +100,9 @@ def _confidence(row: Mapping[str, Any]) -> float:
         return 0.0
     if isinstance(row[key], str):
         return 0.92 if ids else 0.6
-    return 0.92 if ids and hints else 0.85 if ids and key == "trajectory" else 0.0
+    if ids and (hints or key == "trajectory"):
+        return 0.92 if hints else 0.85
+    return 0.82 if in_table and messages and not row.keys() & {"response", "request", "choices"} else 0.0
 
 
 class _Row:
@@ -169,7 +172,7 @@ class _Row:
             return own
         instance, run = first_text(self.row, "instance_id"), first_text(self.row, "run_id")
         if instance is None:
-            return None
+            return first_text(self.row, "id", "uuid", "conversation_id", "prompt_id")
         return f"{instance}/{run or fingerprint([self.row.get('model_name'), self.messages])[:16]}"
 
     def _extra(self) -> str | None:

@@ -66,6 +66,7 @@ def stamp(conversation: Conversation, step_ix: int, usage: Usage, **columns: Any
 def error_columns(error: Any) -> dict[str, Any]:
     """Columns of a call that ended in an error object (or text) in place of an answer."""
     detail = as_dict(error)
+    detail = as_dict(detail.get("error")) or detail
     return {
         "end_reason": "model_error",
         "error_type": first_text(detail, "type", "code", "error_class"),

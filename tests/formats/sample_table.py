@@ -28,6 +28,7 @@ HELD = (
     "anthropic_messages",
     "claude_code",
     "hf_parquet",
+    "malformed",
     "mini_swe_agent",
     "openai_chat",
     "openai_responses",

@@ -212,3 +212,19 @@ def test_every_recorded_message_of_the_samples(samples: Path) -> None:
             said = [block["text"] for block in message["content"] if block["type"] == "text"]
             assert texts == ["\n".join(said)], path.name
             assert whole.trajectory.native_id == message["id"]
+
+
+def test_lines_of_the_batch_api() -> None:
+    asked = {
+        "custom_id": "r-1",
+        "params": {"model": "claude-x", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}]},
+    }
+    done = {"custom_id": "r-1", "result": {"type": "succeeded", "message": answer({"type": "text", "text": "a"})}}
+    error = {"type": "error", "error": {"type": "invalid_request", "message": "no"}}
+    failed = {"custom_id": "r-2", "result": {"type": "errored", "error": error}}
+    assert [step.content for step in one(asked).steps] == ["q"]
+    outcome = read(jsonl(done, failed))
+    assert (outcome.format, outcome.rejects) == ("anthropic_messages", [])
+    first, second = outcome.fragments
+    assert (first.trajectory.native_id, first.steps[0].content) == ("r-1", "a")
+    assert (second.trajectory.error_type, second.trajectory.error_message) == ("invalid_request", "no")

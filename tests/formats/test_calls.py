@@ -223,6 +223,7 @@ RESPONSE = {"id": "chatcmpl-1", "choices": [{"message": said("Hi"), "finish_reas
         },
         {"request_body": {"messages": [USER]}, "response_body": RESPONSE, "status": 200},
         {"custom_id": "r-1", "method": "POST", "body": {"messages": [USER]}, "response": RESPONSE},
+        {"request": {"messages": [USER]}, "chunks": [{**RESPONSE, "choices": [{"index": 0, "delta": said("Hi")}]}]},
         {"messages": json.dumps([USER]), "response": json.dumps(RESPONSE), "spend": 0.1},
         {
             "interactions": [
@@ -246,6 +247,19 @@ def test_what_stands_around_a_body_is_kept() -> None:
         "request": {"uri": "https://x/v1"},
         "response": {"status": 200},
     }
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"properties": {"Helicone-Session-Id": "s-1"}, "request_user_id": "u-1"},
+        {"metadata": {"requester_metadata": {"session_id": "s-1", "user_id": "u-1"}}},
+        {"litellm_session_id": "s-1", "end_user": "u-1"},
+    ],
+)
+def test_who_asked_in_which_session_as_gateways_say_it(beside: dict[str, Any]) -> None:
+    t = one({"request": {"messages": [USER]}, "response": RESPONSE, **beside}).trajectory
+    assert (t.session_id, t.user_id) == ("s-1", "u-1")
 
 
 def test_a_failed_call_of_the_batch_api_has_its_question_and_its_error() -> None:

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 from sources import USER, answers, asks, call, jsonl, read
 
-from flywheel.formats.parquet_rows import ROWS
 from flywheel.records import Fragment
 
 
@@ -88,6 +87,13 @@ def test_tools_of_a_table_lose_the_members_they_never_had() -> None:
     ]
 
 
+def test_chats_in_a_table_are_read_without_any_id() -> None:
+    row = {"prompt": "q", "messages": [USER, {"role": "assistant", "content": "a", "name": "bot"}]}
+    whole = one(parquet(row))
+    assert [(s.content, s.extra) for s in whole.steps] == [(USER["content"], None), ("a", None)]
+    assert read(jsonl(row)).format == "openai_chat", "JSON lines have no nulls that nobody wrote"
+
+
 @pytest.mark.parametrize(("resolved", "success"), [(1, True), (0, False), (None, None), (False, False), ("yes", None)])
 def test_verdicts(resolved: Any, success: bool | None) -> None:
     whole = one(jsonl(swe(resolved=resolved)))
@@ -129,7 +135,7 @@ def test_a_large_table_is_read_row_by_row() -> None:
     from flywheel.formats.hf_corpora import HFCorpora
     from flywheel.formats.reader import Record, Source
 
-    data = parquet(*(swe(n) for n in range(3 * ROWS)))
+    data = parquet(*(swe(n) for n in range(300)))
     asked = 0
 
     def rows() -> Any:

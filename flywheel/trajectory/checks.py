@@ -38,7 +38,9 @@ _NUMBER_OF_SOMETHING = re.compile(
 _IBAN_WORD = re.compile(r"(?i)\biban\W{0,3}(?:(?:number|no|nr|is)\W{0,3}){0,2}$")
 _VERSION_OF_SOMETHING = re.compile(r"(?i)(?:version|ver|release|build|section|chapter)\W{0,2}$")
 _DATE = re.compile(r"\+?\d{4}[-./]\d{1,2}[-./]\d{1,2}|\+?\d{1,2}[-./]\d{1,2}[-./]\d{4}(?!\d)")
-_NO_DOMAIN = re.compile(r"(?i)\.(?:png|jpe?g|gif|svg|webp|avif|ico|m?js|cjs|jsx|tsx?|css|scss|json|html?|tgz|whl|zip)$")
+_NO_DOMAIN = re.compile(
+    r"(?i)@[0-9].*\.(?:png|jpe?g|gif|svg|webp|avif|ico|m?js|cjs|jsx|tsx?|css|scss|json|html?|tgz|whl|zip)$"
+)
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _CODE = ("os.", "process.", "self.", "settings.", "config.")

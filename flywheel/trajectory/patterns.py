@@ -37,6 +37,10 @@ _JOIN = r"[.\u2010\u2011-]"
 _GATE_S = rb"[ .()/\-\x80-\xff]{0,5}"
 _DIGITS = rb"(?:" + _GATE_S + rb"[0-9])"
 
+ESCAPES = re.compile(r"\\u(00[2-7][0-9a-fA-F]|00[aA]0|20(?:0[79]|2[fF]|1[013]))|\\(/)")
+"""Escapes in undecoded JSON behind which a match may hide: of ASCII, and of the blanks and dashes above."""
+ESCAPES_GATE = rb"\\u00(?:[2-7]|[aA]0)|\\u20(?:0[79]|2[fF]|1[013])|\\/"
+
 
 @dataclass(frozen=True, slots=True)
 class Pattern:

@@ -25,6 +25,7 @@ _SPELT = ("CARD", "IBAN", "PHONE", "SSN")
 _NOT_WRITTEN = re.compile(r"[^0-9A-Za-z]")
 _PARTS = re.compile(rb"\[([A-Z][A-Z0-9_]*)_[0-9a-f]{8}\]|(?<![0-9A-Za-z_])(user|id)-[0-9a-f]{16}(?![0-9A-Za-z_])")
 _BRACKETED = re.compile(rb"\[[A-Z][A-Z0-9_]*_[0-9a-f]{8}\]")
+_DASHED = re.compile(rb"-[0-9a-f]{16}")
 
 
 def placeholder(key: bytes, session: str, kind: str, value: str) -> str:
@@ -47,7 +48,7 @@ class Numbering:
 
     def __call__(self, piece: bytes) -> bytes:
         """The piece with `[EMAIL_1]`, `[EMAIL_2]`, `[user_1]`; itself where it has no placeholder."""
-        if _BRACKETED.search(piece) is None and not any(sign in piece for sign in (b"user-", b"id-")):
+        if _BRACKETED.search(piece) is None and _DASHED.search(piece) is None:
             return piece
         return _PARTS.sub(self._name, piece)
 

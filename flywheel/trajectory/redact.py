@@ -14,19 +14,20 @@ Not covered: images and audio; what the patterns don't look for (`patterns.py`, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from msgspec.structs import replace
 
 from flywheel.records import Blob, Fragment, Outcome, Step, ToolCall, Trajectory
 from flywheel.trajectory.redactor import Redactor
-from flywheel.trajectory.scan import TOKENS, Rules, Suspicion
+from flywheel.trajectory.scan import TOKENS, Rules, Suspicion, built_in
 from flywheel.trajectory.texts import Texts
 from flywheel.trajectory.tokens import without_tokens
 
-__all__ = ["Redacted", "Redactor", "redact_bytes", "redact_fragment", "redact_loose", "redact_outcomes"]
+__all__ = ["Redaction", "Redactor"]
 
 _SAID = {"content", "parts", "reasoning", "refusal", "raw"}
 _TOKEN_COLUMNS = ("token_ids", "token_mask", "logprobs")
@@ -37,58 +38,86 @@ _Changes = dict[int, dict[str, Any]]
 """By the identity of a row: the columns that lost something."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redacted:
-    """A fragment that may be stored, and how many values of each kind it lost."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redaction:
+    """The choke point: what it is set to, and one method for each thing that may be stored after it.
 
-    fragment: Fragment
-    counts: Mapping[str, int]
+    Every method adds to `counts` how many values of each kind were replaced. `own` are (kind, RE2 expression) pairs;
+    `enabled` False gives everything back as it came. It can be sent to other processes.
+    """
+
+    key: bytes
+    own: tuple[tuple[str, str], ...] = ()
+    enabled: bool = True
+
+    def fragment(self, fragment: Fragment, counts: Counter[str] | None = None) -> Fragment:
+        """Every text of every row of a trajectory, redacted with the placeholders of its session."""
+        if not self.enabled:
+            return fragment
+        head = fragment.trajectory
+        redactor = self.redactor(session_of(head))
+        if head.user_id is not None:
+            redactor.user(head.user_id)
+        tables: dict[str, Sequence[Any]] = {
+            "trajectory": (head,), "steps": fragment.steps, "tool_calls": fragment.tool_calls,
+            "outcomes": fragment.outcomes, "blobs": fragment.blobs, "spans": fragment.spans,
+        }  # fmt: skip
+        changes = _changes(tables.values(), redactor)
+        _add(counts, redactor)
+        if not changes:
+            return fragment
+        clean: dict[str, Any] = {
+            name: tuple(replace(row, **changes[id(row)]) if id(row) in changes else row for row in rows)
+            for name, rows in tables.items()
+        }
+        clean["trajectory"] = clean["trajectory"][0]
+        return replace(fragment, **clean)
+
+    def outcomes(self, outcomes: Iterable[Outcome], counts: Counter[str] | None = None) -> list[Outcome]:
+        """Outcomes that came without their trajectory, with the placeholders of the session or trace that they name."""
+        clean = []
+        for outcome in outcomes:
+            redactor = self.redactor(outcome.session_id or outcome.native_target_id or "")
+            changes = _changes([(outcome,)], redactor) if self.enabled else {}
+            clean.append(replace(outcome, **changes[id(outcome)]) if changes else outcome)
+            _add(counts, redactor)
+        return clean
+
+    def data(self, data: bytes, encoding: str, counts: Counter[str] | None = None) -> bytes:
+        """Raw bytes of a refused record, which may be cut off anywhere, as UTF-8 that may be stored."""
+        if not self.enabled:
+            return data
+        redactor = self.redactor()
+        clean = redactor.ruin(data.decode(encoding, "replace"))
+        _add(counts, redactor)
+        return clean.encode("utf-8", "replace")
+
+    def text(self, text: str, counts: Counter[str] | None = None) -> str:
+        """A text of no session: the name of a file, a message."""
+        redactor = self.redactor()
+        clean = redactor.text(text) if self.enabled else text
+        _add(counts, redactor)
+        return clean
+
+    def inputs(self) -> dict[str, Any]:
+        """What a batch's id and manifest say of the settings: nothing where they are as usual."""
+        settings: dict[str, Any] = {} if self.enabled else {"mode": "off"}
+        settings |= {"patterns": dict(sorted(self.own))} if self.own and self.enabled else {}
+        return {"redaction": settings} if settings else {}
+
+    def redactor(self, session: str = "") -> Redactor:
+        """What redacts the texts of one session."""
+        return Redactor(self.key, session, _rules(self.own))
 
 
-def redact_fragment(fragment: Fragment, key: bytes, rules: Rules | None = None) -> Redacted:
-    """Every text of every row of a trajectory, redacted with the placeholders of its session."""
-    head = fragment.trajectory
-    redactor = Redactor(key, session_of(head), rules)
-    if not redactor.rules.enabled:
-        return Redacted(fragment, {})
-    if head.user_id is not None:
-        redactor.user(head.user_id)
-    tables: dict[str, Sequence[Any]] = {
-        "trajectory": (head,), "steps": fragment.steps, "tool_calls": fragment.tool_calls,
-        "outcomes": fragment.outcomes, "blobs": fragment.blobs, "spans": fragment.spans,
-    }  # fmt: skip
-    changes = _changes(tables.values(), redactor)
-    if not changes:
-        return Redacted(fragment, dict(redactor.counts))
-    clean: dict[str, Any] = {
-        name: tuple(replace(row, **changes[id(row)]) if id(row) in changes else row for row in rows)
-        for name, rows in tables.items()
-    }
-    clean["trajectory"] = clean["trajectory"][0]
-    return Redacted(replace(fragment, **clean), dict(redactor.counts))
+@cache
+def _rules(own: tuple[tuple[str, str], ...]) -> Rules:
+    return Rules(dict(own)) if own else built_in()
 
 
-def redact_outcomes(outcomes: Iterable[Outcome], key: bytes, rules: Rules | None = None) -> list[Outcome]:
-    """Outcomes that came without their trajectory, with the placeholders of the session or trace that they name."""
-    return redact_loose(outcomes, key, rules)[0]
-
-
-def redact_loose(
-    outcomes: Iterable[Outcome], key: bytes, rules: Rules | None = None
-) -> tuple[list[Outcome], Mapping[str, int]]:
-    """The same, and how many values of each kind they lost."""
-    clean, counts = [], Counter[str]()
-    for outcome in outcomes:
-        redactor = Redactor(key, outcome.session_id or outcome.native_target_id or "", rules)
-        changes = _changes([(outcome,)], redactor)
-        clean.append(replace(outcome, **changes[id(outcome)]) if changes else outcome)
-        counts += redactor.counts
-    return clean, counts
-
-
-def redact_bytes(data: bytes, encoding: str, key: bytes, rules: Rules | None = None) -> bytes:
-    """Raw bytes of a refused record as UTF-8 that may be stored."""
-    return Redactor(key, rules=rules).text(data.decode(encoding, "replace")).encode("utf-8", "replace")
+def _add(counts: Counter[str] | None, redactor: Redactor) -> None:
+    if counts is not None:
+        counts.update(redactor.counts)
 
 
 def session_of(head: Trajectory) -> str:
@@ -97,8 +126,6 @@ def session_of(head: Trajectory) -> str:
 
 
 def _changes(tables: Iterable[Sequence[Any]], redactor: Redactor) -> _Changes:
-    if not redactor.rules.enabled:
-        return {}
     texts, changes, tables = Texts(), _Changes(), [*tables]
     for rows in tables:
         texts.add(rows)

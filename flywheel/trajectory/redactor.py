@@ -16,17 +16,21 @@ from typing import Any
 
 from flywheel.formats.parse import NumberText, dumps, try_loads
 from flywheel.trajectory import checks
+from flywheel.trajectory.patterns import ESCAPES
 from flywheel.trajectory.placeholders import PROTECTED, PSEUDONYM, placeholder, pseudonym
 from flywheel.trajectory.scan import ESCAPED, NAMED, Rules, Suspicion, built_in
 from flywheel.trajectory.secret_patterns import SECRET_NAME, TOKEN_NAME
 from flywheel.trajectory.texts import Rule
 
-_ESCAPES = re.compile(r"\\u00([2-7][0-9a-fA-F])|\\(/)")
+_CUT_OFF = re.compile(
+    r"(?:[\w.%+-]{1,128}@[\w.-]{0,255}|[+(]?[0-9](?:[ .()-]{0,2}[0-9]){5,30}[ .()-]{0,2}|(?=\D{0,80}\d)[\w-]{12,300})\s{0,9}\Z"
+)
 _USER_KEY = re.compile(r"(?i)user|customer|account|email|\bsub\b|\buid\b")
 _NESTED = 3  # JSON inside JSON inside JSON is parsed; beyond that it's taken as text
 _NESTED_DEPTH = 64
 _SHORT_NUMBER = 7
 _LONG_TOKEN = 16
+_LONGEST_CUT = 400
 
 
 class Redactor:
@@ -48,7 +52,7 @@ class Redactor:
 
         An id like `7` or `anonymous` is a word of its own: it's replaced under names such as `user_id` only.
         """
-        if not self.rules.enabled or PSEUDONYM.fullmatch(user_id):
+        if PSEUDONYM.fullmatch(user_id):
             return user_id
         self._users[user_id] = pseudonym(self._key, "user", user_id)
         self.counts["USER"] += 1
@@ -71,6 +75,12 @@ class Redactor:
         """A text without what the patterns find; JSON inside it stays JSON."""
         return self._text(text, self.rules.suspicion(text) if suspicion is None else suspicion, nested=0)
 
+    def ruin(self, text: str) -> str:
+        """A text that may have been cut off: what it ends in may be the beginning of something, so it goes too."""
+        text = self.text(text)
+        match = _CUT_OFF.search(text, max(0, len(text) - _LONGEST_CUT))
+        return text if match is None else text[: match.start()] + self._placeholder("CUT", match.group())
+
     def json(self, text: str, suspicion: Suspicion | None = None) -> str:
         """JSON text, redacted value by value."""
         suspicion = self.rules.suspicion(text) if suspicion is None else suspicion
@@ -85,7 +95,8 @@ class Redactor:
         spans = self.rules.spans(value, self.rules.suspicion(value) if suspicion is None else suspicion)
         self.counts.update(span.kind for span in spans)
         named = self._named is not None and self._named.search(value) is not None
-        self.counts["USER"] += named
+        if named:
+            self.counts["USER"] += 1
         return pseudonym(self._key, "id", value) if spans or named else value
 
     def _text(self, text: str, suspicion: Suspicion, nested: int) -> str:
@@ -156,7 +167,7 @@ class Redactor:
     def _unescaped(self, text: str, suspicion: Suspicion) -> str:
         r"""Plain redaction that isn't fooled by `jane\u0040example.com` in JSON nobody could parse."""
         if ESCAPED in suspicion:
-            decoded = _ESCAPES.sub(lambda match: match.group(2) or chr(int(match.group(1), 16)), text)
+            decoded = ESCAPES.sub(lambda match: match.group(2) or chr(int(match.group(1), 16)), text)
             redacted = self._plain(decoded)
             return text if redacted == decoded else redacted
         return self._plain(text, suspicion)

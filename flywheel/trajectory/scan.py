@@ -18,7 +18,7 @@ from itertools import accumulate
 from typing import Any, Literal, NamedTuple, Protocol
 
 from flywheel.saferegex import SafeSet, compile_safe
-from flywheel.trajectory.patterns import PERSONAL, SHORTEST, Pattern
+from flywheel.trajectory.patterns import ESCAPES_GATE, PERSONAL, SHORTEST, Pattern
 from flywheel.trajectory.placeholders import LONGEST, PROTECTED
 from flywheel.trajectory.secret_patterns import NAME_GATE, SECRETS
 from flywheel.trajectory.tokens import TOKENS_GATE
@@ -28,10 +28,8 @@ PATTERNS: tuple[Pattern, ...] = (*SECRETS, *PERSONAL)
 ESCAPED, NAMED, TOKENS, OWN = (len(PATTERNS) + ix for ix in range(4))
 """After the patterns: an escape may hide a match, a member's name may make its value a secret, token ids may spell one;
 and one's own patterns."""
-GATES: tuple[bytes, ...] = (*(pattern.gate for pattern in PATTERNS), rb"\\u00[2-7]|\\/", NAME_GATE, TOKENS_GATE)
+GATES: tuple[bytes, ...] = (*(pattern.gate for pattern in PATTERNS), ESCAPES_GATE, NAME_GATE, TOKENS_GATE)
 
-VERSION = "2"
-"""Of the patterns: raise it when the same text gives other spans."""
 Engine = Literal["hyperscan", "re2", "re"]
 _BUFFER = 4 << 20  # bytes scanned at once
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
@@ -58,30 +56,17 @@ class _Finder(Protocol):
 class Rules:
     """All patterns, the built-in ones and those of the configuration, ready to be looked for. Immutable.
 
-    `own` maps a kind to an RE2 expression. `enabled` False finds nothing: redaction is off.
-    Errors: ValueError for an expression that RE2 refuses.
+    `own` maps a kind to an RE2 expression. Errors: ValueError for one that RE2 refuses.
     """
 
-    def __init__(
-        self, own: Mapping[str, str] | None = None, *, engine: Engine | None = None, enabled: bool = True
-    ) -> None:
-        self.enabled = enabled
+    def __init__(self, own: Mapping[str, str] | None = None, *, engine: Engine | None = None) -> None:
         self.engine: Engine = engine or ("hyperscan" if find_spec("hyperscan") else "re2")
-        self.own = {kind: compile_safe(pattern) for kind, pattern in (own or {}).items()}
-        self._own = sorted(self.own.items())
-        self._finders: list[_Finder] = [_BUILT_IN[self.engine]()] if enabled else []
-        if self.own and enabled:
+        self._own = sorted((kind, compile_safe(pattern)) for kind, pattern in (own or {}).items())
+        self._finders: list[_Finder] = [_BUILT_IN[self.engine]()]
+        if self._own:
             gates = [pattern.pattern.encode() for _, pattern in self._own]
             self._finders.append(_Re2(SafeSet(gates, multiline=True), first=OWN))
         self._short = lru_cache(maxsize=8192)(self._one)
-
-    def record(self) -> dict[str, Any]:
-        """What the manifest of a batch says of them. Without the engine: it changes nothing."""
-        return {
-            "mode": "on" if self.enabled else "off",
-            "version": VERSION,
-            "own": {kind: p.pattern for kind, p in self._own},
-        }
 
     def suspects(self, texts: Sequence[str]) -> dict[int, Suspicion]:
         """What may be in which text (by position). Nearly all texts hold nothing and are not in it."""

@@ -20,7 +20,7 @@ _API_KEYS = (
     r"gl(?:pat|ptt|dt|rt|cbt|soat)-[A-Za-z0-9_-]{20,}", r"xox[abeoprs]-[A-Za-z0-9-]{10,}", r"xapp-[A-Za-z0-9-]{20,}",
     r"AIza[A-Za-z0-9_-]{35}", r"ya29\.[A-Za-z0-9_-]{20,}", r"GOCSPX-[A-Za-z0-9_-]{20,}", r"hf_[A-Za-z0-9]{30,}",
     r"gsk_[A-Za-z0-9]{20,}", r"npm_[A-Za-z0-9]{36}", r"pypi-[A-Za-z0-9_-]{16,}", r"dop_v1_[a-f0-9]{64}",
-    r"dapi[a-f0-9]{32}", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    r"dapi[a-f0-9]{32}", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}", r"SG\.[A-Za-z0-9_-]{16,40}\.[A-Za-z0-9_-]{16,}",
     r"whsec_[A-Za-z0-9]{16,}", r"lsv2_(?:pt|sk)_[A-Za-z0-9_]{20,}", r"key-[a-f0-9]{32}",
     r"sq0(?:atp|csp)-[A-Za-z0-9_-]{20,}", r"AGE-SECRET-KEY-1[A-Z0-9]{20,}", r"xai-[A-Za-z0-9]{40,}",
     r"r8_[A-Za-z0-9]{30,}", r"pplx-[A-Za-z0-9]{40,}", r"fw_[A-Za-z0-9]{20,}", r"nvapi-[A-Za-z0-9_-]{40,}",
@@ -50,8 +50,8 @@ NAME_GATE = (
 
 
 def _gates(patterns: tuple[str, ...]) -> bytes:
-    """The alternatives, each ended where it is decided (`{20,}` by its twentieth character)."""
-    return b"|".join(re.sub(r"\{(\d+),\}", r"{\1}", pattern).encode() for pattern in patterns)
+    """The alternatives, each ended where it is decided (`{20,}` at the end by its twentieth character)."""
+    return b"|".join(re.sub(r"\{(\d+),\}$", r"{\1}", pattern).encode() for pattern in patterns)
 
 
 SECRETS: tuple[Pattern, ...] = (
@@ -133,7 +133,7 @@ SECRETS: tuple[Pattern, ...] = (
         "SECRET",
         re.compile(
             rf"(?ai:{_NAMES})(?:\\{{0,3}}[\"'])?\s{{0,3}}[:=]\s{{0,3}}(?:\\{{0,3}}[\"'])?"
-            r"([A-Za-z0-9_.+/-]{20,200}={0,2})(?![\w(])"
+            r"([A-Za-z0-9_.+/-]{19,199}[A-Za-z0-9_+/]={0,2})(?![\w(])"
         ),
         checks.random_assigned,
         rb"(?i)" + _NAMES.encode() + rb"(?:\\{0,3}[\"'])?[\s\x80-\xff]{0,9}[:=][\s\x80-\xff]{0,9}"

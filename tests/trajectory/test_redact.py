@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,9 +12,10 @@ import pytest
 
 from flywheel.records import Blob, Fragment, Outcome, Step, ToolCall, Trajectory
 from flywheel.trajectory.placeholders import numbered
-from flywheel.trajectory.redact import Redactor, redact_bytes, redact_fragment
+from flywheel.trajectory.redact import Redaction, Redactor
 
 KEY = b"test key"
+REDACTION = Redaction(key=KEY)
 PLANTED = [
     ("EMAIL", "jane.doe+orders@mail.example.co.uk"),
     ("EMAIL", "jörg@exämple.de"),
@@ -193,8 +195,8 @@ def test_a_fragment_is_redacted_in_every_table() -> None:
         outcomes=(replace(OUTCOME, explanation="bob@x.com is angry"),),
         blobs=(Blob(sha256="b", mime="text/plain", data=b"bob@x.com"), Blob(sha256="c", mime="image/png", data=b"@")),
     )
-    redacted = redact_fragment(dirty, KEY)
-    clean = redacted.fragment
+    counts = Counter[str]()
+    clean = REDACTION.fragment(dirty, counts)
     assert "x.com" not in repr(clean)
     user = clean.trajectory.user_id
     assert user is not None
@@ -206,10 +208,10 @@ def test_a_fragment_is_redacted_in_every_table() -> None:
     assert (clean.outcomes[0].source_id or "").startswith("id-")
     assert clean.steps[0].content == f"I am {clean.blobs[0].data.decode()}"
     assert clean.blobs[1].data == b"@"
-    assert redacted.counts["EMAIL"] >= 6
-    again = redact_fragment(clean, KEY)
-    assert again.fragment == clean
-    assert again.counts == {}
+    assert counts["EMAIL"] >= 6
+    counts.clear()
+    assert REDACTION.fragment(clean, counts) == clean
+    assert not counts
 
 
 @pytest.mark.parametrize("row", [TRAJECTORY, STEP, CALL, OUTCOME], ids=lambda row: type(row).__name__)
@@ -219,7 +221,7 @@ def test_every_text_column_passes_through_unless_it_is_an_id_or_a_hash(row: Any)
     dirty = replace(row, **{name: ("z@x.com",) if "tuple" in str(_type(row, name)) else "z@x.com" for name in texts})
     place = {Trajectory: "trajectory", Step: "steps", ToolCall: "tool_calls", Outcome: "outcomes"}[type(row)]
     head = Fragment(key="t", record_ix=0, trajectory=TRAJECTORY)
-    clean = redact_fragment(replace(head, **{place: dirty if place == "trajectory" else (dirty,)}), KEY).fragment
+    clean = REDACTION.fragment(replace(head, **{place: dirty if place == "trajectory" else (dirty,)}))
     result = clean.trajectory if place == "trajectory" else getattr(clean, place)[0]
     untouched = {name for name in texts if "z@x.com" in str(getattr(result, name))}
     assert untouched <= {
@@ -234,8 +236,8 @@ def _type(row: Any, name: str) -> Any:
 
 
 def test_quarantined_bytes_of_any_encoding() -> None:
-    assert numbered(redact_bytes(b"bad \xff jane@x.com", "utf-8", KEY).decode()) == "bad � [EMAIL_1]"
-    assert numbered(redact_bytes("jane@x.com".encode("utf-16-le"), "utf-16-le", KEY).decode()) == "[EMAIL_1]"
+    assert numbered(REDACTION.data(b"bad \xff jane@x.com", "utf-8").decode()) == "bad � [EMAIL_1]"
+    assert numbered(REDACTION.data("jane@x.com".encode("utf-16-le"), "utf-16-le").decode()) == "[EMAIL_1]"
 
 
 def test_redaction_is_idempotent_on_mixtures() -> None:

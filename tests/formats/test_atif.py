@@ -117,3 +117,46 @@ def test_sampled_ids_and_logprobs() -> None:
     }
     (row,) = read(jsonl(document(step))).only.steps
     assert (row.token_ids, row.logprobs, row.extra) == ((5, 6), (-0.5, -0.25), None)
+
+
+def test_audio_of_1_8_stays_a_part() -> None:
+    parts = [
+        {"type": "text", "text": "Hear:"},
+        {"type": "audio", "source": {"media_type": "audio/wav", "path": "a.wav"}},
+    ]
+    document = {
+        "schema_version": "ATIF-v1.8",
+        "session_id": "s",
+        "agent": {"name": "a", "version": "1"},
+        "steps": [{"step_id": 1, "source": "user", "message": parts}],
+    }
+    fragment = read(json.dumps(document).encode()).only
+    assert (fragment.steps[0].content, json.loads(fragment.steps[0].parts or "")) == ("Hear:", parts)
+    assert (fragment.trajectory.format_version, fragment.trajectory.quality_flags) == ("ATIF-v1.8", None)
+
+
+def test_what_our_exporter_put_into_extra_is_read_again() -> None:
+    call = {"tool_call_id": "c", "function_name": "f", "arguments": {}, "extra": {"arguments_raw": '{"a":', "own": 1}}
+    result = {"source_call_id": "c", "content": "no", "extra": {"flywheel": {"name": "f", "is_error": True}}}
+    step = {
+        "step_id": 1,
+        "source": "agent",
+        "message": "",
+        "tool_calls": [call],
+        "observation": {"results": [result]},
+        "extra": {"flywheel": {"content_state": "null", "trainable": False}, "own": 2},
+    }
+    document = {
+        "schema_version": "ATIF-v1.8",
+        "session_id": "s",
+        "agent": {"name": "a", "version": "1"},
+        "steps": [step],
+    }
+    fragment = read(json.dumps(document).encode()).only
+    said, answered = fragment.steps
+    assert (said.content, said.content_state, said.trainable) == (None, "null", False)
+    assert json.loads(said.extra or "") == {"extra": {"own": 2}}
+    (made,) = fragment.tool_calls
+    assert (made.args_raw, made.args_state, made.is_error) == ('{"a":', "invalid_json", True)
+    assert json.loads(made.extra or "") == {"extra": {"own": 1}}
+    assert (answered.name, answered.extra) == ("f", None)

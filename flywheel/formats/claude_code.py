@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flywheel.formats.claude_code_rows import Line, build, linked
+from flywheel.formats.claude_code_lines import Line, linked
+from flywheel.formats.claude_code_rows import build
 from flywheel.formats.reader import (
     Head,
     Match,

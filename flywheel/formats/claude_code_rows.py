@@ -11,19 +11,15 @@ Not covered: which lines belong to a session (`claude_code.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from flywheel.formats.anthropic_blocks import add_message
 from flywheel.formats.anthropic_call import anthropic_usage
-from flywheel.formats.parse import try_loads
+from flywheel.formats.claude_code_lines import Line, blocks_of_all, without_repeats
 from flywheel.formats.reader import as_dict, as_float, as_list, as_text, first_text
 from flywheel.formats.session import MODEL_ENDS, Session, exit_code, failure, text_of, usage_columns, word
 from flywheel.formats.times import read_time
 from flywheel.formats.usage import money
-from flywheel.records import Fragment
 
 _COMMON = ("cwd", "gitBranch", "version", "userType", "entrypoint", "slug", "teamName", "sessionKind")
 _LINE = {
@@ -55,55 +51,16 @@ _FAILED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One line, and which record it was."""
-
-    record_ix: int
-    value: dict[str, Any]
-
-
 def build(
     session: Session, lines: Sequence[Line], loose: Sequence[Mapping[str, Any]], id_of_agent: Callable[[str], str]
 ) -> None:
     """Fill a session from its lines in order. `id_of_agent` gives the trajectory of a subagent by its name."""
-    writer = _Writer(session, _without_repeats(lines), id_of_agent)
+    writer = _Writer(session, without_repeats(lines), id_of_agent)
     for line in writer.lines:
         writer.add(line)
     for value in loose:
         writer.loose(value)
     session.columns["agent_version"] = as_text(session.metadata.pop("version", None))
-
-
-def linked(fragment: Fragment, children: Mapping[str, Fragment], native: str) -> Fragment:
-    """The session with its calls pointing to the subagents of the same source that they started.
-
-    Told by the call's id where lines name it, else by the prompt that the subagent was given.
-    """
-    calls = list(fragment.tool_calls)
-    for name, child in children.items():
-        agent = name.removeprefix(f"{native}/")
-        prompt = next((step.content for step in child.steps if step.role == "user"), None)
-        for ix, call in enumerate(calls):
-            args = as_dict(None if call.args is None else getattr(try_loads(call.args), "value", None))
-            told = call.subagent_trajectory_id == child.key or call.call_id == agent
-            if told or (call.subagent_trajectory_id is None and prompt and args.get("prompt") == prompt):
-                calls[ix] = msgspec.structs.replace(call, subagent_trajectory_id=child.key)
-                break
-    return msgspec.structs.replace(fragment, tool_calls=tuple(calls))
-
-
-def _without_repeats(lines: Sequence[Line]) -> list[Line]:
-    """The lines without those that repeat an earlier one with the same uuid: a resume writes its history again."""
-    seen: dict[str, list[dict[str, Any]]] = {}
-    kept = []
-    for line in lines:
-        uuid = as_text(line.value.get("uuid"))
-        bare = {key: item for key, item in line.value.items() if key != "sessionId"}
-        if uuid is None or bare not in seen.setdefault(uuid, []):
-            kept.append(line)
-            seen.setdefault(uuid or "", []).append(bare)
-    return kept
 
 
 class _Writer:
@@ -209,7 +166,7 @@ class _Writer:
         model = as_text(last.get("model"))
         made_up = model == _SYNTHETIC or line.get("isApiErrorMessage") is True
         finish = as_text(last.get("stop_reason"))
-        content = _blocks([as_dict(part.get("message")).get("content") for part in parts])
+        content = blocks_of_all([as_dict(part.get("message")).get("content") for part in parts])
         rows = add_message(
             session.conversation,
             {"role": first.get("role") or "assistant", "content": content},
@@ -286,20 +243,3 @@ class _Writer:
             session.columns |= {"cost_usd": cost, "cost_source": "recorded"}
         if duration is not None:
             session.columns["duration_ms"] = duration
-
-
-def _blocks(contents: Sequence[Any]) -> Any:
-    """The blocks of all lines of a message, each once; a call that was written while it streamed counts as it ended."""
-    if len(contents) == 1:
-        return contents[0]
-    blocks: list[Any] = []
-    for content in contents:
-        before = len(blocks)
-        for block in content if isinstance(content, list) else [{"type": "text", "text": text_of(content) or ""}]:
-            call_id = as_dict(block).get("id")
-            same = next((ix for ix, held in enumerate(blocks) if call_id and as_dict(held).get("id") == call_id), None)
-            if same is not None:
-                blocks[same] = block
-            elif block not in blocks[:before]:
-                blocks.append(block)
-    return blocks

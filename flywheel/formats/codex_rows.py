@@ -51,6 +51,7 @@ class Rollout:
 
     def add(self, line: Mapping[str, Any]) -> None:
         kind, payload, time = word(line.get("type")), as_dict(line.get("payload")), line.get("timestamp")
+        self.session.counted(kind)
         if kind == "response_item":
             self._item(payload, time)
         elif kind == "event_msg":
@@ -270,9 +271,9 @@ class Rollout:
 def _as_known(item: Mapping[str, Any]) -> Mapping[str, Any]:
     """The search for tools, which Codex runs itself, as a call and its output."""
     if item.get("type") == "tool_search_call":
-        rest = {key: value for key, value in item.items() if key != "arguments"}
+        rest = {key: value for key, value in item.items() if key != "arguments"} | {"item": item["type"]}
         return {"name": "tool_search", **rest, "type": "custom_tool_call", "input": item.get("arguments")}
     if item.get("type") == "tool_search_output":
-        rest = {key: value for key, value in item.items() if key != "tools"}
+        rest = {key: value for key, value in item.items() if key != "tools"} | {"item": item["type"]}
         return {**rest, "type": "custom_tool_call_output", "output": item.get("tools")}
     return item

@@ -79,6 +79,7 @@ class _Events:
 
     def add(self, line: Mapping[str, Any]) -> None:
         session, kind, data, first = self.session, word(line["type"]), as_dict(line["data"]), len(self.session.steps)
+        session.counted(kind)
         if kind == "user.message":
             self._user(data)
         elif kind == "assistant.message":

@@ -20,6 +20,7 @@ from flywheel.formats.reader import (
     Record,
     Source,
     as_dict,
+    as_list,
     as_text,
     fingerprint,
     first_text,
@@ -99,4 +100,6 @@ def _add(session: Session, line: dict[str, Any]) -> None:
     known = _MESSAGE if is_answer else {"role", "content"}
     told = {key: item for key, item in message.items() if key not in known}
     rest = {key: item for key, item in line.items() if key not in _LINE}
+    kinds = [as_dict(block).get("type") for block in as_list(message["content"])]
+    rest |= {"block_order": kinds} if len(kinds) > 1 else {}
     session.more(rows[-1], rest | ({"message": told} if told else {}))

@@ -81,6 +81,7 @@ def _begin(record: Record, source: Source) -> Session:
 
 def _add(session: Session, line: Mapping[str, Any]) -> None:
     kind, first = word(line.get("type")), len(session.steps)
+    session.counted(kind)
     if kind == "session_start":
         session.metadata |= {key: item for key, item in line.items() if key not in ("type", "id")}
         parent = first_text(line, "parent", "parentSessionId", "callingSessionId")

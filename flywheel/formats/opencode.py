@@ -117,11 +117,12 @@ def _add_message(session: Session, info: Mapping[str, Any], parts: list[dict[str
     other = [part for part in parts if part.get("type") not in ("text", "reasoning", "tool")]
     known = {"type", "text", "id", "messageID", "sessionID"}
     noted = [
-        {key: item for key, item in part.items() if key not in ("type", "text", "messageID", "sessionID")}
-        for part in (*thoughts, *said)
+        {key: item for key, item in part.items() if key not in ("text", "state", "messageID", "sessionID")}
+        for part in parts
+        if part not in other
     ]
     rest = {key: item for key, item in info.items() if key not in _INFO}
-    rest |= {"noted": noted} if any(noted) else {}
+    rest |= {"noted": noted} if noted else {}
     rest |= {"parts": other} if other else {}
     finish, error = as_text(info.get("finish")), as_dict(info.get("error"))
     is_answer = role == "assistant"

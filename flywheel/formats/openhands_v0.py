@@ -130,7 +130,7 @@ class _Writer:
         )
         if kind == "system" and as_list(args.get("tools")):
             session.columns["tools"] = dumps(args["tools"])
-        session.more(ix, self._rest(event, content.text) | ({"args": rest} if rest else {}))
+        session.more(ix, {"action": kind, **self._rest(event, content.text)} | ({"args": rest} if rest else {}))
         if not self.ended:
             session.go_on()
 

@@ -128,6 +128,7 @@ class _Writer:
         given["role"] = "assistant" if is_answer else message.get("role") or "user"
         columns = {"sampled": True, "llm_call_id": response_id} if is_answer else {}
         ix = add_message(session.conversation, given, **columns)
+        session.set(ix, role_raw="MessageEvent")
         session.more(ix, self._rest(event, {"id", "timestamp", "source", "kind", "llm_message", "llm_response_id"}))
         session.go_on()
         if is_answer:
@@ -163,7 +164,7 @@ class _Writer:
         opaque = {key: event[key] for key in ("thinking_blocks", "responses_reasoning_item") if event.get(key)}
         ix = self.session.conversation.add(
             role="assistant",
-            role_raw=as_text(event.get("source")),
+            role_raw="ActionEvent",
             llm_call_id=response_id,
             content=content.text
             if content.text or not content.parts

@@ -184,6 +184,8 @@ class _Writer:
         plain = all(as_dict(block).keys() == {"type", "text"} for block in said)
         thinking = [text for block in thoughts if (text := as_text(block.get("thinking"))) is not None]
         signed = [block for block in thoughts if block.keys() - {"type", "thinking"}]
+        kinds = [as_dict(block).get("type") for block in blocks]
+        rest |= {"block_order": kinds} if any(kind != "text" for kind in kinds) else {}
         finish, error = as_text(message.get("stopReason")), text_of(message.get("errorMessage"))
         ix = session.conversation.add(
             role="assistant",

@@ -91,6 +91,11 @@ class Session:
                 differs[key] = value
         return differs
 
+    def counted(self, kind: str) -> None:
+        """One more entry of that kind: `extra` says how many of each there were, also of those that made no row."""
+        entries = self.extra.setdefault("entries", {})
+        entries[kind] = entries.get(kind, 0) + 1
+
     def event(self, kind: str | None, value: Any, content: Any = None, **columns: Any) -> int:
         """Append a row for something that is no message; `value` is kept as it is."""
         text = content if isinstance(content, str) else None

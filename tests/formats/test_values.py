@@ -105,6 +105,7 @@ class Rows:
             return True
         if NUMBER.fullmatch(leaf) and self._number(leaf):
             return True
+        leaf = leaf.removeprefix("\0json:")  # how Hermes marks a column that holds JSON
         decoded = loads(leaf) if leaf[:1] in "[{" else None
         if decoded is not None:  # JSON inside a text was opened
             return all(self.have(item) for item in leaves(decoded))

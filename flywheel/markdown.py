@@ -28,7 +28,7 @@ MARKS = {True: "passed", False: "not passed", None: "not judged"}
 
 
 def batches_page(root: str, result: Mapping[str, Any]) -> str:
-    """What `ingest` staged, and each batch's verdict with a link to its Data Docs."""
+    """What `ingest` staged and what it left out, and each batch's verdict with a link to its Data Docs."""
     workspace = Workspace.find(root or None)
     staged = f"{result['trajectories']} trajectories from {result['files']} files, {result['quarantined']} quarantined"
     rows = [
@@ -41,6 +41,9 @@ def batches_page(root: str, result: Mapping[str, Any]) -> str:
         for judged in result["judged"]
     ]
     verdicts = table(("batch", "state", "found", "page"), rows) if rows else "No batch was waiting to be judged."
+    left_out = "".join(f"- {text(sentence)}\n" for sentence in result.get("refused", ()))
+    if left_out:
+        verdicts += f"\n\nLeft out:\n\n{left_out}"
     return f"# Ingest\n\n{staged}.\n\n{verdicts}\n\nReaders see snapshot `{result['snapshot']}`.\n"
 
 

@@ -66,6 +66,8 @@ def test_a_failed_batch_stands_with_its_reasons(place: Workspace) -> None:
     assert "3 trajectories from 1 files, 2 quarantined." in page
     assert r"| batch-1 | failed | 3 rows \| have no steps; 1 row is long |" in page
     assert "No batch was waiting" in batches_page(str(place.root), {**result, "judged": []})
+    assert "Left out" not in page
+    assert "- pipe\\|x is no file\n" in batches_page(str(place.root), {**result, "refused": ("pipe|x is no file",)})
 
 
 def test_a_refused_promotion_says_what_is_missing() -> None:

@@ -18,8 +18,9 @@ import base64
 import binascii
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -29,6 +30,14 @@ from flywheel.records import Blob, Fragment, Outcome, Span, Step, ToolCall, Traj
 LONG = 1 << 20  # bytes of a text that stays in its row
 SHOWN = 4 << 10  # characters of a long text's head and tail
 _LITERAL = 64 << 10  # of a JSON column that is too long: strings from here on are moved first
+
+
+def _getter(columns: tuple[str, ...]) -> Callable[[Any], tuple[str | None, ...]]:
+    """Reads these columns of a row at once."""
+    get: Callable[[Any], Any] = attrgetter(*columns)
+    return get if len(columns) > 1 else lambda row: (get(row),)
+
+
 _TEXT: Mapping[type, tuple[str, ...]] = {
     Trajectory: ("error_message",),
     Step: ("content", "reasoning", "refusal", "error_message"),
@@ -43,6 +52,7 @@ _JSON: Mapping[type, tuple[str, ...]] = {
     Outcome: ("correction", "metadata"),
     Span: ("resource", "attributes", "events", "links"),
 }
+_READ = {kind: (_getter(_TEXT[kind]), _getter(_JSON[kind])) for kind in _TEXT}
 _SIGNS = (
     "base64",
     '"data"',
@@ -130,7 +140,21 @@ def _with(fragment: Fragment, tables: Mapping[str, tuple[Any, ...]], blobs: tupl
     return replace(fragment, trajectory=tables["trajectory"][0], blobs=blobs, **rows)
 
 
+def _stays(row: Any) -> bool:
+    """Whether nothing of the row can have to move, told quickly: most rows are like that."""
+    texts, jsons = _READ[type(row)]
+    for text in texts(row):
+        if text is not None and len(text) > LONG // 4:
+            return False
+    for text in jsons(row):
+        if text is not None and (len(text) > LONG // 4 or any(sign in text for sign in _SIGNS)):
+            return False
+    return True
+
+
 def _moved(row: Any, shelf: _Shelf) -> Any:
+    if _stays(row):
+        return row
     changes: dict[str, Any] = {}
     for column in _TEXT[type(row)]:
         text = getattr(row, column)

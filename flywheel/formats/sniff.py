@@ -16,6 +16,7 @@ from flywheel.formats.anthropic_messages import AnthropicMessages
 from flywheel.formats.anthropic_sessions import AnthropicSessions
 from flywheel.formats.archive import Member, member_records, members_of
 from flywheel.formats.atif import Atif
+from flywheel.formats.atof import Atof
 from flywheel.formats.claude_code import ClaudeCode
 from flywheel.formats.codex_cli import CodexCli
 from flywheel.formats.containers import container_of, head_of, records_of, spooled
@@ -23,8 +24,10 @@ from flywheel.formats.copilot_cli import CopilotCli
 from flywheel.formats.cursor import Cursor
 from flywheel.formats.droid import Droid
 from flywheel.formats.gemini_cli import GeminiCli
+from flywheel.formats.harbor_job import HarborJob
 from flywheel.formats.hermes_agent import HermesAgent
 from flywheel.formats.hf_corpora import HFCorpora
+from flywheel.formats.inspect_log import InspectLog
 from flywheel.formats.mast import Mast
 from flywheel.formats.mini_swe_agent import MiniSweAgent
 from flywheel.formats.nemo_gym import NemoGym
@@ -42,9 +45,13 @@ from flywheel.formats.reader import Container, Head, Item, Match, Reader, Record
 from flywheel.formats.sharegpt import ShareGPT
 from flywheel.formats.swe_agent import SweAgent
 from flywheel.formats.swe_bench_results import SweBenchResults
+from flywheel.formats.tau2_bench import Tau2Bench
 from flywheel.formats.tau_bench import TauBench
 from flywheel.formats.tensorzero import TensorZero
+from flywheel.formats.terminal_bench import TerminalBench
 from flywheel.formats.trail import Trail
+from flywheel.formats.verifiers import Verifiers
+from flywheel.formats.who_and_when import WhoAndWhen
 from flywheel.records import Reject
 
 READERS: tuple[Reader, ...] = (
@@ -77,6 +84,13 @@ READERS: tuple[Reader, ...] = (
     PiAgent(),
     SweAgent(),
     SweBenchResults(),
+    Atof(),
+    HarborJob(),
+    InspectLog(),
+    Tau2Bench(),
+    TerminalBench(),
+    Verifiers(),
+    WhoAndWhen(),
 )
 AUTO = "auto"
 _MAGIC = (

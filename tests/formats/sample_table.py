@@ -7,6 +7,10 @@ from __future__ import annotations
 
 # path below the samples' folder -> (codes of what is refused, in order; why)
 EXPECTED: dict[str, tuple[tuple[str, ...], str]] = {
+    "inspect/2025-05-12T20-28-13-04-00_no-samples.json": ((), "a run cancelled before its first sample: metrics only"),
+    "inspect/evalset_2024-08-29T15-11-17+00-00.json": ((), "logged without samples: metrics only"),
+    "inspect/evalset_2024-08-29T15-11-18+00-00.json": ((), "logged without samples: metrics only"),
+    "inspect/events_empty.json": ((), "a list of no events"),
     "malformed/all_null_then_struct.jsonl": (("unknown_format",), "columns of a table, no trace"),
     "malformed/deep_200.json": (("unknown_format",), "brackets, no trace"),
     "malformed/deep_5000.json": (("too_deep",), "nested deeper than anything recursive may follow"),
@@ -21,13 +25,16 @@ EXPECTED: dict[str, tuple[tuple[str, ...], str]] = {
     "other_agents/copilot-cli_cleanup_input.jsonl": (("invalid_json",), "its first line is no JSON; the rest is read"),
     "other_agents/omp_cleanup_input.jsonl": (("truncated_json",), "one line breaks off; the rest is read"),
     "other_agents/pi_cleanup_input.jsonl": (("truncated_json",), "one line breaks off; the rest is read"),
+    "tau2_bench/submission.json": ((), "numbers for a leaderboard, no runs"),
 }
 
 # Folders whose files are held against the table. The rest still waits for its readers.
 HELD = (
     "anthropic_messages",
+    "atif",
     "claude_code",
     "hf_parquet",
+    "inspect",
     "malformed",
     "mini_swe_agent",
     "openai_chat",
@@ -36,5 +43,9 @@ HELD = (
     "other_agents",
     "sharegpt",
     "swe_agent",
+    "tau2_bench",
+    "tau_bench",
     "vcr_cassettes",
+    "verifiers",
+    "who_and_when",
 )

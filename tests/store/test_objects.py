@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import time
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
 from flywheel.errors import ObjectGone, WorkspaceError
-from flywheel.store.objects import FolderStore, StoredObject
+from flywheel.store.objects import FolderStore, Notes, StoredObject
+from flywheel.store.objects_index import ObjectIndex
 
 
 def test_objects_come_back_by_key_in_order(tmp_path: Path) -> None:
@@ -39,6 +43,29 @@ def test_putting_again_replaces_and_leaves_nothing_behind(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     with store.open(store.list()[0]).stream as stream:
         assert stream.read() == b"new"
+
+
+def put_and_list(root: str, name: str, rounds: int) -> None:
+    """What one process does: after each file, all of its own are listed."""
+    store = FolderStore(Path(root, "landing"), ObjectIndex(Path(root, "index"), "landing"))
+    for number in range(rounds):
+        store.put(f"{name}/{number}.jsonl", f"{name} {number}".encode())
+        past = time.time() - 100
+        os.utime(Path(root, "landing", name, f"{number}.jsonl"), (past, past))
+        own = [stored for stored in store.list(Notes()) if stored.key.startswith(f"{name}/")]
+        assert {stored.sha256 for stored in own} == {
+            hashlib.sha256(f"{name} {n}".encode()).hexdigest() for n in range(number + 1)
+        }
+
+
+def test_several_processes_share_an_index(tmp_path: Path, processes: ForkServerContext) -> None:
+    workers = [processes.Process(target=put_and_list, args=(str(tmp_path), f"p{n}", 25)) for n in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+    assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
+    assert len(ObjectIndex(tmp_path / "index", "landing").entries()) > 0
 
 
 @pytest.mark.parametrize("key", ["", "/etc/passwd", "../up", "a/../../up", ".hidden", "a/.b", "x.tmp"])

@@ -61,13 +61,25 @@ def linked(fragment: Fragment, children: Mapping[str, Fragment], native: str) ->
     Told by the call's id where lines name it, else by the prompt that the subagent was given.
     """
     calls = list(fragment.tool_calls)
+    prompts = _prompts(fragment) if children else {}
     for name, child in children.items():
         agent = name.removeprefix(f"{native}/")
         prompt = next((step.content for step in child.steps if step.role == "user"), None)
-        for ix, call in enumerate(calls):
-            args = as_dict(None if call.args is None else getattr(try_loads(call.args), "value", None))
-            told = call.subagent_trajectory_id == child.key or call.call_id == agent
-            if told or (call.subagent_trajectory_id is None and prompt and args.get("prompt") == prompt):
-                calls[ix] = msgspec.structs.replace(call, subagent_trajectory_id=child.key)
-                break
+        told = (
+            ix for ix, call in enumerate(calls) if call.subagent_trajectory_id == child.key or call.call_id == agent
+        )
+        found = next(told, prompts.get(prompt))
+        if found is not None and calls[found].subagent_trajectory_id in (None, child.key):
+            calls[found] = msgspec.structs.replace(calls[found], subagent_trajectory_id=child.key)
     return msgspec.structs.replace(fragment, tool_calls=tuple(calls))
+
+
+def _prompts(fragment: Fragment) -> dict[str | None, int]:
+    """The calls that give a subagent its prompt, by the prompt; of equal ones the first."""
+    found: dict[str | None, int] = {}
+    for ix, call in enumerate(fragment.tool_calls):
+        if call.args is not None and '"prompt"' in call.args:
+            prompt = as_text(as_dict(getattr(try_loads(call.args), "value", None)).get("prompt"))
+            found.setdefault(prompt, ix)
+    found.pop(None, None)
+    return found

@@ -39,7 +39,7 @@ class CodexCli:
             return Match(confidence=0.95, version=as_text(as_dict(meta).get("cli_version")))
         if lines and _is_document(lines[0]):
             return Match(confidence=0.95, version="document")
-        old = bool(lines) and {"id", "timestamp", "instructions"} <= lines[0].keys()
+        old = bool(lines) and _is_old_head(lines[0]) and all(is_item(line) or _is_message(line) for line in lines[1:2])
         return Match(confidence=0.95, version="bare") if old else None
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
@@ -62,6 +62,14 @@ def _is_enveloped(line: Mapping[str, Any]) -> bool:
     return word(line.get("type")) in _TYPES and isinstance(line.get("payload"), dict)
 
 
+def _is_old_head(line: Mapping[str, Any]) -> bool:
+    return line.keys() >= {"id", "timestamp"} and line.keys() <= {"id", "timestamp", "instructions", "git", "cwd"}
+
+
+def _is_message(line: Mapping[str, Any]) -> bool:
+    return line.get("type") == "message" and "role" in line and isinstance(line.get("content"), list)
+
+
 def _is_document(line: Mapping[str, Any]) -> bool:
     return isinstance(line.get("session"), dict) and isinstance(line.get("items"), list) and "messages" not in line
 
@@ -70,9 +78,9 @@ def _enveloped(line: dict[str, Any]) -> dict[str, Any] | None:
     """A line as newer versions write it; None for one that is no line of a rollout."""
     if (word(line.get("type")) and isinstance(line.get("payload"), dict)) or _is_document(line):
         return line
-    if {"id", "timestamp", "instructions"} <= line.keys():
+    if _is_old_head(line):
         return {"type": "session_meta", "timestamp": line["timestamp"], "payload": line}
-    if is_item(line) or line.get("type") == "message":
+    if is_item(line) or _is_message(line):
         return {"type": "response_item", "payload": line}
     return {"type": "state", "payload": line} if "record_type" in line else None
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from flywheel.formats import openhands_v0, openhands_v1
 from flywheel.formats.openhands_output import describe, is_output
+from flywheel.formats.openhands_usage import add_states
 from flywheel.formats.parse import dumps, loads
 from flywheel.formats.reader import Head, Match, Record, Source, as_dict, as_list, as_text, fingerprint, trajectory_id
 from flywheel.formats.session import Session, word
@@ -168,7 +169,7 @@ def _stream(events: list[dict[str, Any]], session: Session) -> Fragment:
     rest = _sorted(_without_repeats([event for event in events if not _is_state(event)]))
     if any("kind" in event for event in rest) or states:
         openhands_v1.add_events(session, rest)
-        openhands_v1.add_states(session, states)
+        add_states(session, states)
     else:
         openhands_v0.add_events(session, rest)
     if not session.steps:

@@ -1,42 +1,45 @@
-"""Events of OpenHands' agent SDK (1.x) to rows, and the base state of a conversation.
+"""Events of OpenHands' agent SDK (1.x) to rows.
 
-Actions with one `llm_response_id` came of one response: one assistant row with their calls. Tokens and costs come as
-sums over the conversation, by what they were used for, in state updates that precede the answer they count: the
-difference to the sums before belongs to the next answer (of the condenser: to the next condensation).
+Actions with one `llm_response_id` came of one response: one assistant row with their calls. Newer events
+name the event before them: a fork makes a branch. Tokens and costs come as sums (`openhands_usage.py`).
 A result that comes twice for one call is kept and flagged.
 
-Not covered: packings and order (`openhands.py`).
+Not covered: packings and order (`openhands.py`), the base state.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from flywheel.formats.messages import read_content
 from flywheel.formats.openai_messages import add_message
+from flywheel.formats.openhands_usage import CONDENSER, STATES, Meter
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import as_dict, as_int, as_list, as_text
 from flywheel.formats.session import Session, failure, text_of
-from flywheel.formats.usage import count, money
 
 _KINDS = {
     "SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "UserRejectObservation",
     "Condensation", "CondensationRequest", "CondensationSummaryEvent", "ConversationStateUpdateEvent", "PauseEvent",
     "ConversationErrorEvent", "LLMCompletionLogEvent", "TokenEvent", "InterruptEvent", "HookExecutionEvent",
 }  # fmt: skip
-_TOKENS = {
-    "prompt_tokens": "input_tokens", "completion_tokens": "output_tokens", "cache_read_tokens": "cache_read_tokens",
-    "cache_write_tokens": "cache_write_tokens", "reasoning_tokens": "reasoning_tokens",
-}  # fmt: skip
-_STATES = {"finished": "completed", "error": "agent_error", "stuck": "agent_error", "paused": "user_abort"}
-_CONDENSER = "condenser"
 _ACTION = {
     "id", "timestamp", "source", "kind", "thought", "reasoning_content", "thinking_blocks", "tool_name", "tool_call_id",
-    "tool_call", "llm_response_id", "action",
+    "tool_call", "llm_response_id", "action", "parent_id",
 }  # fmt: skip
-_RESULT = {"id", "timestamp", "source", "kind", "tool_name", "tool_call_id", "observation", "error", "rejection_reason"}
+_RESULT = {
+    "id",
+    "timestamp",
+    "source",
+    "kind",
+    "tool_name",
+    "tool_call_id",
+    "observation",
+    "error",
+    "rejection_reason",
+    "parent_id",
+}
 _LIMITS = (("MaxIterations", "max_turns"), ("maximum iterations", "max_turns"), ("ContextWindow", "context_overflow"))
 
 
@@ -56,24 +59,6 @@ def add_events(session: Session, events: list[dict[str, Any]]) -> None:
     writer.settle()
 
 
-def add_states(session: Session, states: list[dict[str, Any]]) -> None:
-    """What a base state says: the agent's settings, how far the conversation is, what it used."""
-    for state in states:
-        agent, status = as_dict(state.get("agent")), as_text(state.get("execution_status"))
-        session.columns.setdefault("model", as_text(as_dict(agent.get("llm")).get("model")))
-        session.extra["base_state"] = state
-        if "end_reason" not in session.columns and status in _STATES:
-            session.columns |= {"end_reason": _STATES[status], "end_reason_raw": status}
-        metrics = as_dict(as_dict(state.get("stats")).get("usage_to_metrics"))
-        if any(step.input_tokens is not None for step in session.steps):
-            continue
-        for metric in map(as_dict, metrics.values()):
-            for key, column in _TOKENS.items():
-                number = count(as_dict(metric.get("accumulated_token_usage")).get(key))
-                if number is not None:
-                    session.columns[column] = session.columns.get(column, 0) + number
-
-
 class _Writer:
     """The events of one conversation."""
 
@@ -81,8 +66,7 @@ class _Writer:
         self.session = session
         self.responses: dict[str, int] = {}  # llm_response_id -> its row
         self.calls: dict[str, str] = {}  # id of an action -> its call
-        self.sums: dict[str, dict[str, Any]] = {}  # by what it was used for: the sums so far
-        self.due: dict[str, dict[str, Any]] = {}  # what the next answer (or condensation) used
+        self.meter = Meter(session)
         self.answer: int | None = None  # the last one
 
     def add(self, event: dict[str, Any]) -> None:
@@ -100,11 +84,21 @@ class _Writer:
         for ix in range(first, len(session.steps)):
             session.set(ix, native_id=session.steps[ix].native_id or as_text(event.get("id")))
         session.stamp(first, event.get("timestamp"))
+        self._place(first, event)
+
+    def _place(self, first: int, event: Mapping[str, Any]) -> None:
+        """Newer events name the event before them: after a fork it is not the row before."""
+        session, name, parent = self.session, as_text(event.get("id")), as_text(event.get("parent_id"))
+        if len(session.steps) > first:
+            session.place(first, name, parent)
+            session.more(first, {} if parent is None or parent in session.rows else {"parent_id": parent})
+        elif name is not None and self.answer is not None:
+            session.rows[name] = self.answer
 
     def settle(self) -> None:
         """Tokens that no answer followed belong to the last one."""
-        if self.answer is not None and self.due:
-            self._count(self.answer, *list(self.due))
+        if self.answer is not None:
+            self.meter.count(self.answer, *self.meter.due)
 
     # --- Messages and actions ---------------------------------------------------------------------------------
 
@@ -129,7 +123,9 @@ class _Writer:
         columns = {"sampled": True, "llm_call_id": response_id} if is_answer else {}
         ix = add_message(session.conversation, given, **columns)
         session.set(ix, role_raw="MessageEvent")
-        session.more(ix, self._rest(event, {"id", "timestamp", "source", "kind", "llm_message", "llm_response_id"}))
+        session.more(
+            ix, self._rest(event, {"id", "timestamp", "source", "kind", "llm_message", "llm_response_id", "parent_id"})
+        )
         session.go_on()
         if is_answer:
             self._answered(ix)
@@ -225,7 +221,7 @@ class _Writer:
         ix = session.event(kind, told, said, is_synthetic=True)
         if kind == "Condensation":
             session.set(ix, llm_call_id=as_text(event.get("llm_response_id")))
-            self._count(ix, _CONDENSER)
+            self.meter.count(ix, CONDENSER)
         elif kind == "ConversationStateUpdateEvent":
             self._state(as_text(event.get("key")), event.get("value"))
         elif kind == "PauseEvent" or kind == "InterruptEvent":
@@ -243,48 +239,23 @@ class _Writer:
         if key == "execution_status":
             self._status(as_text(value))
         elif key == "stats":
-            self._meter(as_dict(as_dict(value).get("usage_to_metrics")))
+            self.meter.read(as_dict(as_dict(value).get("usage_to_metrics")))
         elif key == "full_state":
             self._status(as_text(as_dict(value).get("execution_status")))
-            self._meter(as_dict(as_dict(as_dict(value).get("stats")).get("usage_to_metrics")))
+            self.meter.read(as_dict(as_dict(as_dict(value).get("stats")).get("usage_to_metrics")))
             model = as_text(as_dict(as_dict(as_dict(value).get("agent")).get("llm")).get("model"))
             if model is not None:
                 session.columns["model"] = model
 
     def _status(self, status: str | None) -> None:
-        if status in _STATES and "error_message" not in self.session.columns:
-            self.session.columns |= {"end_reason": _STATES[status], "end_reason_raw": status}
+        if status in STATES and "error_message" not in self.session.columns:
+            self.session.columns |= {"end_reason": STATES[status], "end_reason_raw": status}
         elif status == "running":
             self.session.go_on()
 
-    def _meter(self, metrics: Mapping[str, Any]) -> None:
-        """What was used since the sums before."""
-        for name, metric in metrics.items():
-            usage, held = as_dict(as_dict(metric).get("accumulated_token_usage")), self.sums.setdefault(name, {})
-            due = self.due.setdefault(name, {})
-            for key, column in _TOKENS.items():
-                number = count(usage.get(key))
-                if number is not None and number > held.get(column, 0):
-                    due[column] = due.get(column, 0) + number - held.get(column, 0)
-                    held[column] = number
-            cost = money(as_dict(metric).get("accumulated_cost"))
-            if cost is not None and cost > held.get("cost_usd", Decimal(0)):
-                due["cost_usd"] = due.get("cost_usd", Decimal(0)) + cost - held.get("cost_usd", Decimal(0))
-                held["cost_usd"] = cost
-            model = as_text(as_dict(metric).get("model_name"))
-            if model is not None and name != _CONDENSER:
-                self.session.columns.setdefault("model", model)
-
     def _answered(self, ix: int) -> None:
         self.answer = ix
-        self._count(ix, *(name for name in self.due if name != _CONDENSER))
-
-    def _count(self, ix: int, *names: str) -> None:
-        """Write what is due into a row."""
-        for name in names:
-            for column, number in self.due.pop(name, {}).items():
-                held = getattr(self.session.steps[ix], column)
-                self.session.set(ix, **{column: number if held is None else held + number})
+        self.meter.count(ix, *(name for name in self.meter.due if name != CONDENSER))
 
     @staticmethod
     def _rest(value: Mapping[str, Any], known: set[str]) -> dict[str, Any]:

@@ -159,3 +159,8 @@ def test_the_samples(samples: Path) -> None:
     noisy = read((samples / "other_agents" / "codex_cleanup_input.jsonl").read_bytes())
     assert [reject.code for reject in noisy.rejects] == ["invalid_json"]
     assert noisy.only.trajectory.quality_flags == ("duplicate_result", "orphan_result")
+
+
+def test_a_head_of_two_keys() -> None:
+    lines = read(jsonl({"id": ID, "timestamp": "2026-01-04T05:06:07Z"}, user("go")["payload"]))
+    assert (lines.format, lines.only.trajectory.native_id, lines.only.steps[0].content) == ("codex_cli", ID, "go")

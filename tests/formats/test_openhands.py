@@ -229,3 +229,16 @@ def test_the_samples(samples: Path) -> None:
         outcome = read(path.read_bytes())
         assert (outcome.format, outcome.rejects) == ("openhands", []), path.name
         assert all(fragment.steps for fragment in outcome.fragments)
+
+
+def test_a_fork_is_a_branch() -> None:
+    again = {**ASKS, "id": "m2", "timestamp": "2026-06-16T05:39:09.5", "parent_id": "m1"}
+    named = [
+        ASKS,
+        {**acts("a1", 4), "parent_id": "m1"},
+        {**acts("a2", 4, "c2"), "parent_id": "a1"},
+        sees("o1", 5),
+        again,
+    ]
+    only = read(jsonl(*named)).only
+    assert [step.parent_ix for step in only.steps] == [None, 0, 1, 0]

@@ -50,7 +50,8 @@ class Langfuse:
         for record in records:
             if not opening:
                 opening.append(fingerprint(record.value))
-            for value in _opened(record.value):
+            values = list(_opened(record.value)) or [None]
+            for value in values:
                 yield from self._items(value, record, source, opening[0])
 
     def _items(self, value: Any, record: Record, source: Source, first: str) -> Iterator[Item]:

@@ -28,7 +28,7 @@ _APART = {"observations", "scores", "corrections"}  # records of their own
 _SCORE_SOURCES = {"ANNOTATION": "human_expert", "EVAL": "llm_judge", "API": "system"}
 _BY_USERS = re.compile(r"(?i)feedback|thumb|rating|user|csat|nps")
 _SCORE = {
-    "id", "name", "value", "string_value", "data_type", "source", "comment", "trace_id", "observation_id", "session_id",
+    "id", "name", "value", "string_value", "source", "comment", "trace_id", "observation_id", "session_id",
     "timestamp",
 }  # fmt: skip
 
@@ -113,6 +113,7 @@ def score_outcome(record: Mapping[str, Any], trajectory_id: str | None) -> Outco
         source_kind=source,
         source_id=given or None,
         created_at=read_time(fields.get("timestamp")).at,
+        source_ref=as_text(fields.get("id")),
         metadata=dumps(rest) if rest else None,
     )
 

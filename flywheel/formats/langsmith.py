@@ -217,5 +217,6 @@ def _feedback(item: Mapping[str, Any], key: str | None, target: str | None) -> O
         source_kind=source,
         source_id=first_text(given, "user_id", "type"),
         created_at=read_time(item.get("created_at")).at,
+        source_ref=as_text(item.get("id")),
         metadata=dumps(rest) if rest else None,
     )

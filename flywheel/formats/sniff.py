@@ -23,11 +23,14 @@ from flywheel.formats.containers import container_of, head_of, records_of, spool
 from flywheel.formats.copilot_cli import CopilotCli
 from flywheel.formats.cursor import Cursor
 from flywheel.formats.droid import Droid
+from flywheel.formats.feedback_jsonl import FeedbackJsonl
 from flywheel.formats.gemini_cli import GeminiCli
 from flywheel.formats.harbor_job import HarborJob
 from flywheel.formats.hermes_agent import HermesAgent
 from flywheel.formats.hf_corpora import HFCorpora
 from flywheel.formats.inspect_log import InspectLog
+from flywheel.formats.langfuse import Langfuse
+from flywheel.formats.langsmith import LangSmith
 from flywheel.formats.mast import Mast
 from flywheel.formats.mini_swe_agent import MiniSweAgent
 from flywheel.formats.nemo_gym import NemoGym
@@ -59,6 +62,9 @@ READERS: tuple[Reader, ...] = (
     AnthropicSessions(),
     Atif(),
     HFCorpora(),
+    LangSmith(),
+    Langfuse(),
+    FeedbackJsonl(),
     Mast(),
     NemoGym(),
     OpenAIChat(),

@@ -19,6 +19,7 @@ from flywheel.formats.atif import Atif
 from flywheel.formats.atof import Atof
 from flywheel.formats.claude_code import ClaudeCode
 from flywheel.formats.codex_cli import CodexCli
+from flywheel.formats.codex_exec import CodexExec
 from flywheel.formats.containers import container_of, head_of, records_of, spooled
 from flywheel.formats.copilot_cli import CopilotCli
 from flywheel.formats.cursor import Cursor
@@ -97,6 +98,7 @@ READERS: tuple[Reader, ...] = (
     TerminalBench(),
     Verifiers(),
     WhoAndWhen(),
+    CodexExec(),
 )
 AUTO = "auto"
 _MAGIC = (

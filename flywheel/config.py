@@ -6,13 +6,17 @@ is a sentence and not a silent default.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from flywheel.errors import ConfigError
+from flywheel.saferegex import compile_safe
+
+_KIND = re.compile(r"[A-Z][A-Z0-9_]{0,31}")
 
 
 class Section(BaseModel):
@@ -41,10 +45,26 @@ class Ingest(Section):
     """Objects that changed within the last so many seconds are left for the next time: some writers don't rename."""
     full_listing_hours: float = Field(default=24.0, ge=0.0)
     """Of a large S3 prefix only the likely places are listed; after so many hours all of it. 0: always all of it."""
-    redact: Literal["on", "off"] = "on"
-    """`off` stores secrets and personal data as they are; the batch and its source files say so."""
     processes: int = Field(default=1, ge=1, le=256)
     """Processes that read; each takes up to 350 MB. Large files of JSON lines are shared out among them."""
+
+
+class RedactionSection(Section):
+    """`[redaction]`: what is taken out of everything before it is stored."""
+
+    mode: Literal["on", "off"] = "on"
+    """`off` stores secrets and personal data as they are; the batch and its source files say so."""
+    patterns: dict[str, str] = Field(default_factory=dict)
+    """Kinds of your own, `{ TICKET = 'T-[0-9]{6}' }`: RE2 expressions; of a group, only what it holds is replaced."""
+
+    @field_validator("patterns")
+    @classmethod
+    def _checked(cls, patterns: dict[str, str]) -> dict[str, str]:
+        for kind, pattern in patterns.items():
+            if not _KIND.fullmatch(kind):
+                raise ValueError(f"{kind!r} must be a name in capitals, such as TICKET: it stands in the placeholders")
+            compile_safe(pattern)
+        return patterns
 
 
 class LakeSection(Section):
@@ -153,6 +173,7 @@ class Config(Section):
 
     base: Base = Base()
     ingest: Ingest = Ingest()
+    redaction: RedactionSection = RedactionSection()
     lake: LakeSection = LakeSection()
     tasks: Tasks = Tasks()
     repair: Repair = Repair()

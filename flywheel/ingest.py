@@ -40,7 +40,7 @@ from flywheel.store.lake import Lake
 from flywheel.store.lake_stage import PartWriter, settle
 from flywheel.store.landing import land
 from flywheel.store.objects import Notes, StoredObject, open_store
-from flywheel.trajectory.redact import Redactor
+from flywheel.trajectory.redact import Redaction
 from flywheel.workspace import Workspace
 
 __all__ = ["KEPT_BYTES", "IngestResult", "ingest", "land"]
@@ -146,11 +146,12 @@ def _stage(
 ) -> list[Replaced]:
     """Stage the objects as one batch and fill in `staged`; or the objects that changed under the readers."""
     objects = [stored for _, stored in sorted(fresh.items())]  # by content: the order must not depend on names
-    is_redacted = config.ingest.redact == "on"
-    inputs = {"objects": sorted(fresh)} | ({} if is_redacted else {"redact": "off"})
+    own, is_redacted = config.redaction.patterns, config.redaction.mode == "on"
+    redaction = Redaction(key=key, own=tuple(sorted(own.items())), enabled=is_redacted)
+    inputs = {"objects": sorted(fresh), **redaction.inputs()}
     batch = content_id("batch", *inputs.values())
     draft, stamps = lake.draft(batch), lake.stamps(batch)
-    job = Job(workspace=workspace, config=config, key=key if is_redacted else None, draft=draft, stamps=stamps)
+    job = Job(workspace=workspace, config=config, redaction=redaction, draft=draft, stamps=stamps)
     total, done = sum(stored.size for stored in objects), 0
 
     def tell(stored: StoredObject, size: int) -> None:
@@ -166,13 +167,13 @@ def _stage(
                 return changes
             reports = {report.sha256: report for report in found if isinstance(report, SourceReport)}
             losses = {sha256: Counter(report.losses) for sha256, report in reports.items()}
-            _store_held(held, job, reports, losses)
-        n_trajectories = settle(draft, stamps)
+            elsewhere = _store_held(held, job, reports, losses)
+        n_trajectories = Counter(settle(draft, stamps)) + elsewhere
         now = datetime.now(UTC)
         with PartWriter(draft, "sources", stamps) as writer:
             for stored in objects:
                 report = reports[stored.sha256]
-                row = _source_file(stored, report, key, now, n_trajectories.get(stored.sha256, 0))
+                row = _source_file(stored, report, redaction, now, n_trajectories[stored.sha256])
                 writer.add("source_file", [_with_losses(row, losses[stored.sha256], is_redacted)])
         staged.rows = lake.finish_draft(batch, draft, inputs)
     finally:
@@ -182,15 +183,22 @@ def _stage(
     return []
 
 
-def _store_held(held: Held, job: Job, reports: Mapping[str, SourceReport], losses: Mapping[str, Counter[str]]) -> None:
-    """Join what waited for the end, and write it."""
+def _store_held(
+    held: Held, job: Job, reports: Mapping[str, SourceReport], losses: Mapping[str, Counter[str]]
+) -> Counter[str]:
+    """Join what waited for the end, and write it; how many trajectories a source has parts of that name another."""
+    elsewhere: Counter[str] = Counter()
     if not len(held):
-        return
+        return elsewhere
     with PartWriter(job.draft, "held", job.stamps) as writer:
         for group in held.groups():
             placed = sorted((_placed(fragment, reports) for fragment in group), key=_place)
+            named = set()
             for whole in join(placed):
-                losses[whole.trajectory.source_id] += store_whole(whole, job.key, writer)
+                named.add(whole.trajectory.source_id)
+                losses[whole.trajectory.source_id] += store_whole(whole, job.redaction, writer)
+            elsewhere.update({fragment.trajectory.source_id for fragment in placed} - named)
+    return elsewhere
 
 
 def _placed(fragment: Fragment, reports: Mapping[str, SourceReport]) -> Fragment:
@@ -216,12 +224,12 @@ def _format(report: SourceReport) -> str:
 
 
 def _source_file(
-    stored: StoredObject, report: SourceReport, key: bytes, now: datetime, n_trajectories: int
+    stored: StoredObject, report: SourceReport, redaction: Redaction, now: datetime, n_trajectories: int
 ) -> SourceFile:
     adapter, version, match, _ = max(report.readers, key=lambda reading: reading[3], default=("none", "0", None, 0))
     return SourceFile(
         source_id=stored.sha256,
-        uri=Redactor(key).text(stored.key),  # people put names into file names
+        uri=redaction.text(stored.key) if redaction.enabled else stored.key,  # people put names into file names
         sha256=stored.sha256,
         bytes=stored.size,
         compression=report.compression,

@@ -35,6 +35,7 @@ from flywheel.store.lake_staged import parts_of
 from flywheel.store.landing import LandingBytes
 from flywheel.store.objects import ObjectStore, StoredObject, open_store
 from flywheel.store.tables import Stamps
+from flywheel.trajectory.redact import Redaction
 from flywheel.workspace import Workspace
 
 SHARED_FROM = 64 << 20  # bytes of a file that is worth sharing out
@@ -65,7 +66,7 @@ class Job:
 
     workspace: Workspace
     config: Config
-    key: bytes | None
+    redaction: Redaction
     draft: Path
     stamps: Stamps
 
@@ -113,7 +114,7 @@ def _read(
         with LandingBytes(store, task.stored) as source:
             if source.stored.sha256 != task.stored.sha256:
                 return Replaced(task.stored, source.stored)
-            return read_source(source, task.part, job.config.ingest.format, job.key, writer, hold)
+            return read_source(source, task.part, job.config.ingest.format, job.redaction, writer, hold)
     except ObjectUnread as error:
         return Replaced(task.stored, None, error)
 

@@ -11,9 +11,11 @@ Not covered: joining across batches (the lake makes a new revision).
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import reduce
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -22,11 +24,11 @@ from msgspec.structs import astuple, replace
 from flywheel.formats.finish import finish
 from flywheel.formats.paths import merge_paths
 from flywheel.formats.times import read_time, worst
-from flywheel.records import Fragment, Step, ToolCall, Trajectory, canonical_json
+from flywheel.records import Fragment, Step, ToolCall, Trajectory
 from flywheel.trajectory.placeholders import Numbering
 
 _MOST_COST = 10**9  # what the lake's column holds
-_CUT = ("redacted", "truncated", "external")
+_CUT = {"redacted", "truncated", "external"}
 _LOST = ("invalid_utf8", "invalid_utf16")
 
 
@@ -54,10 +56,11 @@ def _is_disjoint(parts: Sequence[Fragment]) -> bool:
 def complete(fragment: Fragment) -> Fragment:
     """The fragment with its trajectory's counts, sums, times, flags and hashes. Idempotent."""
     head, steps, calls = fragment.trajectory, fragment.steps, fragment.tool_calls
-    models = tuple(dict.fromkeys(step.model for step in steps if step.model)) or ((head.model,) if head.model else ())
+    models = tuple(dict.fromkeys([step.model for step in steps if step.model])) or ((head.model,) if head.model else ())
     flags = dict.fromkeys(head.quality_flags or ())
-    flags |= dict.fromkeys(flag for step in steps for flag in step.quality_flags or ())
-    cut = any(step.content_state in _CUT for step in steps) or any(flag in flags for flag in _LOST)
+    for step_flags in [step.quality_flags for step in steps if step.quality_flags]:
+        flags |= dict.fromkeys(step_flags)
+    cut = not _CUT.isdisjoint({step.content_state for step in steps}) or any(flag in flags for flag in _LOST)
     system = next((step.content for step in steps if step.role == "system"), None)
     trajectory = replace(
         head,
@@ -87,21 +90,23 @@ def content_sha256(steps: Sequence[Step], calls: Sequence[ToolCall]) -> str:
         [step.role, step.name, step.content, step.parts, step.reasoning, step.refusal, by_step.get(step.step_ix, [])]
         for step in steps
     ]
-    digest, number = hashlib.sha256(b"["), Numbering()  # what redaction took out makes no difference
-    for ix, row in enumerate(rows):
-        digest.update(b"," if ix else b"")
-        digest.update(number(_canonical(row)))
-    digest.update(b"]")
-    return digest.hexdigest()
+    return hashlib.sha256(Numbering()(_canonical(rows))).hexdigest()  # what redaction took out makes no difference
 
 
-def _canonical(row: list[Any]) -> bytes:
-    """`canonical_json` of texts in lists; several times faster where they are plain ASCII, as most are."""
+def _canonical(rows: list[Any]) -> bytes:
+    """`canonical_json` of lists of texts, several times faster where they are plain ASCII, as most are."""
     try:
-        quick = msgspec.json.encode(row)
+        quick = msgspec.json.encode(rows)
     except UnicodeEncodeError:  # a lone surrogate
-        return canonical_json(row).encode()
-    return quick if quick.isascii() and b"\x7f" not in quick else canonical_json(row).encode()
+        quick = b"\x7f"
+    if quick.isascii() and b"\x7f" not in quick:
+        return quick
+    if rows and isinstance(rows[0], list):
+        return b"[" + b",".join(map(_canonical, rows)) + b"]"
+    return _EXACT.encode(rows).encode()
+
+
+_EXACT = json.JSONEncoder(separators=(",", ":"))  # as `canonical_json`: there are no objects whose keys it would sort
 
 
 def _join(held: Fragment, later: Fragment) -> Fragment:
@@ -141,7 +146,8 @@ def _n_llm_calls(steps: Sequence[Step]) -> int:
 
 
 def _times(head: Trajectory, steps: Sequence[Step]) -> dict[str, Any]:
-    stamps = [stamp for step in steps for stamp in (step.ts, step.ts_end) if stamp is not None]
+    stamps = [step.ts for step in steps if step.ts is not None]
+    stamps += [step.ts_end for step in steps if step.ts_end is not None]
     started = head.started_at or min(stamps, default=None)
     ended = head.ended_at or max(stamps, default=None)
     duration = head.duration_ms
@@ -161,7 +167,7 @@ def _sums(head: Trajectory, steps: Sequence[Step]) -> dict[str, Any]:
     sums: dict[str, Any] = {name: getattr(head, name) for name in columns}
     if per_call:
         for name in columns:
-            known = [getattr(step, name) for step in own if getattr(step, name) is not None]
+            known = [n for n in map(attrgetter(name), own) if n is not None]
             sums[name] = sum(known) if known else None
     recorded = sums["input_tokens"] is not None or sums["output_tokens"] is not None
     costs = [step.cost_usd for step in own if step.cost_usd is not None]

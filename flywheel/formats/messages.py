@@ -10,8 +10,10 @@ Not covered: media out of line.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from flywheel.formats.parse import Decoded, dumps, try_loads
 from flywheel.records import Step, ToolCall
@@ -113,6 +115,7 @@ class Conversation:
     trajectory_id: str
     steps: list[Step] = field(default_factory=list)
     _calls: list[_Open] = field(default_factory=list)
+    _named: dict[str | None, list[_Open]] = field(default_factory=dict)  # by call_id
     _early: list[int] = field(default_factory=list)  # results whose id no call had yet
 
     def add(self, **columns: Any) -> int:
@@ -146,7 +149,9 @@ class Conversation:
             result_state="missing",
             **columns,
         )
-        self._calls.append(_Open(call))
+        waiting = _Open(call)
+        self._calls.append(waiting)
+        self._named.setdefault(call.call_id, []).append(waiting)
 
     def result(self, step_ix: int, *, is_error: bool | None = None, caller: int | None = None, **columns: Any) -> None:
         """Pair the tool step to the call it answers; without an id, only among the calls of step `caller` if given.
@@ -158,7 +163,7 @@ class Conversation:
         if found is not None:
             self._answer(found, step_ix, "id" if step.tool_call_id else "order", is_error, columns)
             return
-        same = [c for c in self._calls if c.call.call_id == step.tool_call_id] if step.tool_call_id else []
+        same = self._named.get(step.tool_call_id, []) if step.tool_call_id else []
         if same:
             same[-1].call = replace(same[-1].call, result_state="duplicate")
             self.flag(step_ix, "duplicate_result")
@@ -192,7 +197,7 @@ class Conversation:
         return waiting.call.call_id == self.steps[step_ix].tool_call_id and waiting.call.step_ix > step_ix
 
     def _by_id(self, call_id: str | None) -> _Open | None:
-        waiting = [c for c in self._calls if not c.answered and c.call.call_id == call_id]
+        waiting = [c for c in self._named.get(call_id, ()) if not c.answered]
         latest = max((c.call.step_ix for c in waiting), default=None)
         return next((c for c in waiting if c.call.step_ix == latest), None)
 

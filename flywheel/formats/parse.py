@@ -26,6 +26,9 @@ MAX_DEPTH = 256  # json, dumps and redaction recurse; Python allows about 1000 f
 _QUICK_FROM = 2 << 10  # bytes: below, the exact parser is done before the quick one has looked for equal keys
 _UTF8_BOM = b"\xef\xbb\xbf"
 _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+_OPENING = tuple('":,[{ \t\r\n')  # the quote: of the empty key
+_IS_OPENING = np.zeros(256, bool)
+_IS_OPENING[list(map(ord, _OPENING))] = True
 _PYTHON_REPR = re.compile(r"\s*[\[({]+\s*(?:'|None|True|False|\w+\()")
 
 
@@ -132,11 +135,11 @@ def _quick(data: bytes, limit: int) -> Decoded | None:
         return None
     if not isinstance(value, (dict, list)):
         return Decoded(value)
-    keys, most = _count_keys(value, limit), _most_keys(data)
-    if keys is None:
-        return None
-    # Every surplus is explained by a string that begins with a colon, or some key was there twice.
-    if keys != most and (b"\\u00" in data or keys + _count_colons(value) != most):
+    keys = _count_keys(value, limit)
+    most, openers = _most_keys(data)
+    # `most` are the keys that are there, lost ones, and strings that begin with a colon; `openers` these strings, and
+    # keys whose last character is like what stands before a string. Without such keys, equal numbers mean no lost ones.
+    if keys is None or (keys != most and (keys != most - openers or _has_odd_key(value))):
         return None
     return Decoded(value)
 
@@ -155,31 +158,34 @@ def _count_keys(value: dict[str, Any] | list[Any], levels: int) -> int | None:
     return keys
 
 
-def _count_colons(value: Any) -> int:
-    """How many strings of the value (keys too) begin with a colon, after blanks or not."""
-    if isinstance(value, str):
-        return value.lstrip(" ").startswith(":")
+def _has_odd_key(value: Any) -> bool:
+    """Whether some key ends with a character that may stand before a string."""
     if isinstance(value, dict):
-        return sum(map(_count_colons, value)) + sum(map(_count_colons, value.values()))
-    return sum(map(_count_colons, value)) if isinstance(value, list) else 0
+        return any(key[-1:] in _OPENING or not key for key in value) or any(map(_has_odd_key, value.values()))
+    return isinstance(value, list) and any(map(_has_odd_key, value))
 
 
-def _most_keys(data: bytes) -> int:
-    """How many keys a JSON text may have: a quote that nothing escapes, blanks, a colon (also where a string begins
-    with one)."""
+def _most_keys(data: bytes) -> tuple[int, int]:
+    """How often a quote that nothing escapes, blanks and a colon follow each other; how many of these quotes may open.
+
+    Every key ends so; but a string that begins with a colon begins so.
+    """
     view = np.frombuffer(data, np.uint8)
     colons = np.flatnonzero(view == ord(":"))
     before = view[colons - 1]
     quotes = colons[before == ord('"')] - 1
-    spaced = colons[before <= ord(" ")]
-    escaped = quotes[view[quotes - 1] == ord("\\")]
-    count = len(quotes) - len(escaped) + sum(_ends_string(data, at) for at in escaped.tolist())
-    for colon in spaced.tolist():
+    ahead = view[quotes - 1]
+    escaped = quotes[ahead == ord("\\")].tolist()
+    count = len(quotes) - len(escaped) + sum(_ends_string(data, at) for at in escaped)
+    openers = int(_IS_OPENING[ahead].sum())
+    for colon in colons[before <= ord(" ")].tolist():
         at = colon - 1
         while data[at] in b" \t\r\n":
             at -= 1
-        count += data[at] == ord('"') and _ends_string(data, at)
-    return count
+        if data[at] == ord('"') and _ends_string(data, at):
+            count += 1
+            openers += bool(_IS_OPENING[data[at - 1]])
+    return count, openers
 
 
 def _ends_string(data: bytes, quote: int) -> bool:
@@ -233,14 +239,14 @@ def dumps(value: Any) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the value holds no numbers but integers: any encoder writes it alike."""
+    """Whether both encoders write the value alike: floats are plain where they need no exponent."""
     kind = type(value)
     if kind is dict or kind is list:
         for item in value.values() if kind is dict else value:
             if type(item) is not str and not _is_plain(item):
                 return False
         return True
-    return kind is str or kind is int or kind is bool or value is None
+    return kind in (str, int, bool, type(None)) or (kind is float and (value == 0 or 1e-4 <= abs(value) < 1e16))
 
 
 def try_loads(text: str, limit: int = MAX_DEPTH) -> Decoded | None:

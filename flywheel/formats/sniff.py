@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from flywheel.errors import FormatError
+from flywheel.formats.agent_jsonl import AgentJsonl
 from flywheel.formats.anthropic_messages import AnthropicMessages
 from flywheel.formats.anthropic_sessions import AnthropicSessions
 from flywheel.formats.archive import Member, member_records, members_of
@@ -59,6 +60,7 @@ from flywheel.formats.who_and_when import WhoAndWhen
 from flywheel.records import Reject
 
 READERS: tuple[Reader, ...] = (
+    AgentJsonl(),
     AnthropicMessages(),
     AnthropicSessions(),
     Atif(),

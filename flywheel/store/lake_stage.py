@@ -32,7 +32,7 @@ from flywheel.store.tables import TABLES, Stamps, from_arrow, stamped, to_arrow
 GROUP_BYTES = 16 << 20  # of text, before a row group is written
 _ROW_BYTES = 600  # what a row weighs beside its text
 # Staged files are read once or twice and then deleted: a light compression, and dictionaries only where values repeat.
-_COMPRESSION: dict[str, Any] = {"compression": "zstd", "compression_level": 1}
+_COMPRESSION = "lz4"
 _REPEATED = ("_id", "role", "role_raw", "format", "model", "name", "state", "kind", "quality", "reason", "_sha256")
 _KEYED = {"outcome": "outcome_id", "blob": "sha256", "span": "trace_id, span_id, start_ns, name"}
 _PLACE = "filename=true, file_row_number=true"
@@ -103,7 +103,7 @@ def _text_of(whole: Fragment) -> int:
 def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """A writer of one staged file."""
     repeated = [field.name for field in schema if field.name.endswith(_REPEATED) and field.type == pa.large_string()]
-    return pq.ParquetWriter(path, schema, use_dictionary=repeated, write_statistics=False, **_COMPRESSION)
+    return pq.ParquetWriter(path, schema, use_dictionary=repeated, write_statistics=False, compression=_COMPRESSION)
 
 
 def settle(draft: Path, stamps: Stamps) -> dict[str, int]:

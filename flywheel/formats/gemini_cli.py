@@ -13,13 +13,14 @@ Not covered: checkpoints (`/chat save`), which are bare histories of the API.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flywheel.formats.messages import read_content
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import Head, Match, Record, Source, as_dict, as_list, as_text, fingerprint, trajectory_id
-from flywheel.formats.session import Session, exit_code, failure, text_of, usage_columns, word
+from flywheel.formats.session import Session, failure, text_of, usage_columns, word
 from flywheel.formats.times import read_time
 from flywheel.formats.usage import Usage, count
 from flywheel.records import Fragment, Reject
@@ -28,6 +29,7 @@ _TYPES = {"user", "gemini", "info", "error", "warning", "qwen", "model"}
 _ANSWERS = {"gemini", "qwen", "model"}
 _MESSAGE = {"id", "type", "timestamp", "content", "toolCalls", "thoughts", "model"}
 _CALL = {"id", "name", "args", "result", "timestamp"}
+_EXIT = re.compile(r"^Exit Code: (-?\d{1,5})$", re.MULTILINE)
 _STATES = {"error": "error", "cancelled": "rejected"}
 
 
@@ -197,7 +199,7 @@ class _Chat:
         )
         failed = True if state in _STATES or error else False if state == "success" else None
         session.conversation.result(shown, is_error=failed)
-        code = exit_code(text)
+        code = _exit_code(text)
         kind = "user_cancelled" if state == "cancelled" else failure(code).get("error_type")
         columns = {"result_state": _STATES[state]} if state in _STATES else {}
         session.patch(call_id, **columns, **({"error_type": kind} if kind else {}))
@@ -217,6 +219,12 @@ def _said_by(result: Any) -> tuple[str | None, bool]:
             texts.append(text_of(as_dict(part).get("text", part)))
     found = [text for text in texts if text is not None]
     return ("\n".join(found) if found else None), failed
+
+
+def _exit_code(text: str | None) -> int | None:
+    """The exit code that the shell tool writes after what a command printed."""
+    found = _EXIT.search(text[-400:]) if text else None
+    return None if found is None else int(found[1])
 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:

@@ -26,7 +26,7 @@ from flywheel.formats.reader import (
     fingerprint,
     trajectory_id,
 )
-from flywheel.formats.session import MODEL_ENDS, Session, exit_code, failure
+from flywheel.formats.session import MODEL_ENDS, Session, failure
 from flywheel.formats.times import read_time
 from flywheel.formats.usage import count, money
 from flywheel.records import Fragment, Reject
@@ -145,13 +145,19 @@ def _add_rows(session: Session, rows: list[dict[str, Any]]) -> None:
             session.set(ix, sampled=True, output_tokens=None)
             if not ended:
                 session.columns |= {"end_reason": MODEL_ENDS.get(finish or ""), "end_reason_raw": finish}
-        elif step.role == "tool" and (code := exit_code(step.content)) is not None:
-            session.patch(step.tool_call_id, **failure(code))
+        elif step.role == "tool":
+            session.patch(step.tool_call_id, **failure(_exit_code(step.content)))
         if active:
             session.set(ix, parent_ix=kept)
             kept = ix
         else:
             session.set(ix, trainable=False)
+
+
+def _exit_code(text: str | None) -> int | None:
+    """The exit code of a terminal's result, which is JSON."""
+    opened = try_loads(text) if text is not None and text.startswith("{") else None
+    return as_int(as_dict(None if opened is None else opened.value).get("exit_code"))
 
 
 def _message(row: Mapping[str, Any], later: list[dict[str, Any]]) -> dict[str, Any]:

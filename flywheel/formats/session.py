@@ -24,7 +24,8 @@ from flywheel.formats.times import read_time
 from flywheel.formats.usage import Usage
 from flywheel.records import Fragment, Outcome, Step, ToolCall, Trajectory
 
-_EXIT = re.compile(r"(?:[Ee]xit code:?|exited with code|exited with exit code|returned) (-?\d{1,5})\b")
+_EXIT_FIRST = re.compile(r"^(?:Process exited with code|Exit code:?) (-?\d{1,5})\b", re.MULTILINE)
+_EXIT_LAST = re.compile(r"^(?:<exited with exit code|Command exited with code) (-?\d{1,5})\b", re.MULTILINE)
 MODEL_ENDS: Mapping[str, str] = {
     "end_turn": "completed",
     "stop_sequence": "completed",
@@ -203,8 +204,8 @@ def usage_columns(usage: Usage) -> dict[str, Any]:
 
 
 def exit_code(text: str | None) -> int | None:
-    """The exit code that a shell tool's result names near its beginning, in the words that agents use for it."""
-    found = _EXIT.search(text[:400]) if text else None
+    """The exit code that an agent's shell wrote before or after what a command printed, in its own words."""
+    found = None if not text else _EXIT_FIRST.search(text[:400]) or _EXIT_LAST.search(text[-200:])
     return None if found is None else int(found[1])
 
 

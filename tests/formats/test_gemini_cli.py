@@ -36,3 +36,13 @@ def test_gemini_rewinds_refusals_and_errors() -> None:
     assert (refused.tool_calls[0].result_state, refused.trajectory.end_reason) == ("rejected", "user_abort")
     failed = read(jsonl(GEMINI, gemini("a", "user"), gemini("e", "error", "quota exceeded"))).only.trajectory
     assert (failed.end_reason, failed.error_message) == ("model_error", "quota exceeded")
+
+
+def test_gemini_exit_codes() -> None:
+    said = (
+        "Command: make\nDirectory: (root)\nOutput: Exit Code: 9 was seen\nError: (none)\nExit Code: 2\nSignal: (none)"
+    )
+    ran = {"id": "c1", "name": "run_shell_command", "args": {}, "status": "success"}
+    ran["result"] = [{"functionResponse": {"id": "c1", "response": {"output": said}}}]
+    call = read(jsonl(GEMINI, gemini("b", toolCalls=[ran]))).only.tool_calls[0]
+    assert (call.is_error, call.error_type, call.result_text) == (False, "exit_code_2", said)

@@ -26,6 +26,7 @@ from flywheel.formats.openhands import OpenHands
 from flywheel.formats.pi_agent import PiAgent
 from flywheel.formats.read import read_head, read_records
 from flywheel.formats.reader import Reader, Record
+from flywheel.formats.session import exit_code
 from flywheel.formats.swe_agent import SweAgent
 from flywheel.formats.swe_bench_results import SweBenchResults
 from flywheel.records import Fragment, Reject
@@ -45,6 +46,21 @@ def test_the_samples(samples: Path) -> None:
             assert [reject.code for reject in outcome.rejects] == expected
             failed = [call.result_state for call in outcome.only.tool_calls]
             assert ("error" in failed) == ("cleanup" in path.name and agent != "hermes"), path.name
+
+
+def test_exit_codes_are_those_of_the_shell_and_not_of_what_a_command_printed() -> None:
+    for text, code in (
+        ("Chunk ID: a\nProcess exited with code 2\nOutput:\n", 2),
+        ("Exit code 127\nnot found", 127),
+        ("Exit code: 0\nWall time: 1s", 0),
+        ("a\nb\n<exited with exit code 1>", 1),
+        ("out\n\nCommand exited with code 3", 3),
+        ("find_rows returned 5 rows", None),
+        ("the child process said: Exit code 9", None),
+        ("x\n" * 300 + "Exit code: 9\n" + "y\n" * 300, None),
+        (None, None),
+    ):
+        assert exit_code(text) == code, text
 
 
 # --- No reader raises -------------------------------------------------------------------------------------------

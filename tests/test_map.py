@@ -32,8 +32,8 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
             "flywheel.ingest_source", "flywheel.ingest_pool",
             "flywheel.datadocs", "flywheel.triage", "flywheel.repair", "flywheel.curate", "flywheel.train",
             "flywheel.evaluate", "flywheel.gate", "flywheel.promote", "flywheel.rollback", "flywheel.history",
-            "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.export", "flywheel.maintain", "flywheel.champion",
-            "flywheel.turn", "flywheel.serve", "flywheel.reverify")),
+            "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.export", "flywheel.maintain",
+            "flywheel.champion", "flywheel.turn", "flywheel.serve", "flywheel.reverify")),
     ("L5", ("flywheel.stages", "flywheel.terminal", "flywheel.outcome", "flywheel.markdown")),
     ("L6", ("flows", "flywheel.demo", "flywheel.commands", "flywheel.__main__")),
 ]  # fmt: skip

@@ -110,7 +110,7 @@ def test_a_resume_counts_nothing_twice() -> None:
 
 
 def test_subagents_are_trajectories_that_know_their_parents() -> None:
-    side = {"isSidechain": True, "agentId": "a1"}
+    side: dict[str, Any] = {"isSidechain": True, "agentId": "a1"}
     outcome = read(
         jsonl(
             line("a", None),

@@ -70,7 +70,10 @@ def test_a_run() -> None:
 
 
 def test_a_turn_that_failed() -> None:
-    failed = {"type": "turn.failed", "error": {"message": "Your input exceeds the context window of this model"}}
+    failed: dict[str, Any] = {
+        "type": "turn.failed",
+        "error": {"message": "Your input exceeds the context window of this model"},
+    }
     only = read(jsonl(START, {"type": "turn.started"}, {"type": "error", "message": "retrying"}, failed)).only
     assert (only.trajectory.end_reason, only.trajectory.error_type) == ("context_overflow", "turn.failed")
     assert [step.error_message for step in only.steps] == ["retrying", failed["error"]["message"]]

@@ -18,7 +18,7 @@ START = copilot(
 
 
 def test_copilot_prompts_stand_once_and_totals_count_where_answers_have_none() -> None:
-    prompt = {"hookType": "userPromptSubmitted", "input": {"prompt": "go"}}
+    prompt: dict[str, Any] = {"hookType": "userPromptSubmitted", "input": {"prompt": "go"}}
     metrics = {"m1": {"usage": {"inputTokens": 50, "outputTokens": 9, "cacheReadTokens": 20}}}
     only = read(
         jsonl(
@@ -37,7 +37,11 @@ def test_copilot_prompts_stand_once_and_totals_count_where_answers_have_none() -
 
 def test_copilot_failures() -> None:
     request = {"toolCallId": "c1", "name": "bash", "arguments": {"command": "ls"}}
-    denied = {"toolCallId": "c1", "success": False, "error": {"code": "denied", "message": "The user said no"}}
+    denied: dict[str, Any] = {
+        "toolCallId": "c1",
+        "success": False,
+        "error": {"code": "denied", "message": "The user said no"},
+    }
     asked = copilot("assistant.message", content="", toolRequests=[request])
     only = read(
         jsonl(START, asked, copilot("tool.execution_complete", **denied), copilot("abort", reason="user initiated"))

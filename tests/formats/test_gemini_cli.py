@@ -39,10 +39,8 @@ def test_gemini_rewinds_refusals_and_errors() -> None:
 
 
 def test_gemini_exit_codes() -> None:
-    said = (
-        "Command: make\nDirectory: (root)\nOutput: Exit Code: 9 was seen\nError: (none)\nExit Code: 2\nSignal: (none)"
-    )
-    ran = {"id": "c1", "name": "run_shell_command", "args": {}, "status": "success"}
+    said = "Command: make\nDirectory: (root)\nOutput: Exit Code: 9\u2026\nError: (none)\nExit Code: 2\nSignal: (none)"
+    ran: dict[str, Any] = {"id": "c1", "name": "run_shell_command", "args": {}, "status": "success"}
     ran["result"] = [{"functionResponse": {"id": "c1", "response": {"output": said}}}]
     call = read(jsonl(GEMINI, gemini("b", toolCalls=[ran]))).only.tool_calls[0]
     assert (call.is_error, call.error_type, call.result_text) == (False, "exit_code_2", said)

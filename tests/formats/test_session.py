@@ -65,7 +65,7 @@ def test_exit_codes_are_those_of_the_shell_and_not_of_what_a_command_printed() -
 
 # --- No reader raises -------------------------------------------------------------------------------------------
 
-AGENTS = (
+AGENTS: tuple[Reader, ...] = (
     ClaudeCode(), CodexCli(), CopilotCli(), Cursor(), Droid(), GeminiCli(), HermesAgent(), MiniSweAgent(), Omp(),
     OpenClaw(), OpenCode(), OpenHands(), PiAgent(), SweAgent(), SweBenchResults(),
 )  # fmt: skip
@@ -74,7 +74,7 @@ FOLDERS = ("claude_code", "mini_swe_agent", "openhands", "other_agents", "swe_ag
 
 def seeds(samples: Path) -> list[tuple[Reader, list[Any]]]:
     """For each reader, the records of the small samples that are of its format."""
-    found = []
+    found: list[tuple[Reader, list[Any]]] = []
     for path in sorted(file for folder in FOLDERS for file in (samples / folder).rglob("*") if file.is_file()):
         chunks = chunked(path.read_bytes())
         head = read_head(chunks)

@@ -136,7 +136,7 @@ def _kind(value: Any) -> str | None:
     fields = spelled(body)
     if "id" not in fields:
         return None
-    if "trace_id" in fields and fields.get("type") in _TYPES and "start_time" in fields:
+    if "trace_id" in fields and as_text(fields.get("type")) in _TYPES and "start_time" in fields:
         return "observation"
     if _is_score(fields):
         return "score"

@@ -96,7 +96,7 @@ def _kind(value: Any) -> str | None:
         return "batch" if halves else None
     if isinstance(body.get("runs"), list):
         return "page" if body["runs"] and all(_kind(run) == "run" for run in body["runs"][:8]) else None
-    if body.get("run_type") in _TYPES and {"id", "run_id"} & set(body):
+    if as_text(body.get("run_type")) in _TYPES and {"id", "run_id"} & set(body):
         named = {"inputs", "outputs", "trace_id", "dotted_order"} & set(body)
         return "run" if len(named) > 1 else None
     if "key" in body and "run_id" in body and {"score", "value", "comment", "correction"} & set(body):

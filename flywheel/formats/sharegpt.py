@@ -35,7 +35,8 @@ from flywheel.formats.reader import (
     first_text,
     trajectory_id,
 )
-from flywheel.records import Fragment, Reject, Trajectory
+from flywheel.formats.scores import scored
+from flywheel.records import Fragment, Outcome, Reject, Trajectory
 
 _LISTS = ("conversations", "conversation")
 _TAGS = ("from", "role", "speaker")
@@ -108,8 +109,8 @@ def _fragment(value: Mapping[str, Any], record: Record, source: Source, first: s
     for turn in _alpaca(value) if turns is None else turns:
         _add_turn(conversation, turn)
     steps, tool_calls = conversation.finish()
-    outcomes = feedback.read_feedback(value.get("feedback"), this)
-    summary = feedback.headline(outcomes)
+    outcomes = (*feedback.read_feedback(value.get("feedback"), this), *_liked(this, value))
+    summary = feedback.headline([item for item in outcomes if item.name != "preferred"])
     tools = value.get("tools")
     read = _READ | (_ALPACA if turns is None else frozenset()) | ({"id"} if native_id == value.get("id") else set())
     rest = {key: item for key, item in value.items() if key not in read and item is not None}
@@ -135,6 +136,14 @@ def _fragment(value: Mapping[str, Any], record: Record, source: Source, first: s
     return Fragment(
         key=this, record_ix=record.ix, trajectory=trajectory, steps=steps, tool_calls=tool_calls, outcomes=outcomes
     )
+
+
+def _liked(this: str, value: Mapping[str, Any]) -> list[Outcome]:
+    """The label of a row for KTO: whether the answer is a good one. That makes it no success."""
+    tag = value.get("kto_tag")
+    if not isinstance(tag, bool):
+        return []
+    return [scored(this, "preferred", tag, polarity=1 if tag else -1, source_kind="human_expert")]
 
 
 def _alpaca(value: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -129,6 +129,9 @@ def said(text: str) -> dict[str, Any]:
         {"prompt": USER["content"], "chosen": "A", "rejected": "B"},
         {"prompt": [USER], "chosen": [said("A")], "rejected": [said("B")]},
         {"chosen": [USER, said("A")], "rejected": [USER, said("B")]},
+        {"prompt": USER["content"], "chosen": [USER, said("A")], "rejected": [USER, said("B")]},
+        {"conversations": [turn("human", USER["content"])], "chosen": turn("gpt", "A"), "rejected": turn("gpt", "B")},
+        {"instruction": USER["content"], "input": "", "chosen": "A", "rejected": "B"},
     ],
 )
 def test_each_side_is_a_trajectory_and_the_other_branches_off(record: dict[str, Any]) -> None:
@@ -144,6 +147,16 @@ def test_each_side_is_a_trajectory_and_the_other_branches_off(record: dict[str, 
     assert (liked.trajectory.parent_trajectory_id, other.trajectory.parent_step_ix) == (None, 0)
     assert liked.trajectory.conversation_id == other.trajectory.conversation_id
     assert {f.trajectory.success for f in (liked, other)} == {None}, "being preferred is no success"
+
+
+def test_labels_of_llama_factory() -> None:
+    turns = [turn("human", "q"), turn("gpt", "a")]
+    outcome = read(jsonl({"conversations": turns, "kto_tag": True}, {"conversations": turns, "kto_tag": False}))
+    assert [(o.name, o.polarity) for f in outcome.fragments for o in f.outcomes] == [
+        ("preferred", 1),
+        ("preferred", -1),
+    ]
+    assert {f.trajectory.success for f in outcome.fragments} == {None}
 
 
 def test_scores_of_pairs_and_labels_of_single_answers() -> None:

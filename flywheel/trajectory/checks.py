@@ -38,11 +38,16 @@ _NUMBER_OF_SOMETHING = re.compile(
 _IBAN_WORD = re.compile(r"(?i)\biban\W{0,3}(?:(?:number|no|nr|is)\W{0,3}){0,2}$")
 _VERSION_OF_SOMETHING = re.compile(r"(?i)(?:version|ver|release|build|section|chapter)\W{0,2}$")
 _DATE = re.compile(r"\+?\d{4}[-./]\d{1,2}[-./]\d{1,2}|\+?\d{1,2}[-./]\d{1,2}[-./]\d{4}(?!\d)")
-_NO_DOMAIN = re.compile(
-    r"(?i)@[0-9].*\.(?:png|jpe?g|gif|svg|webp|avif|ico|m?js|cjs|jsx|tsx?|css|scss|json|html?|tgz|whl|zip)$"
+_NO_PERSON = re.compile(
+    r"(?i)@(?:[a-z0-9-]+\.)*(?:openssh\.com|libssh\.org)$"  # names of ciphers
+    r"|@[0-9].*\.(?:png|jpe?g|gif|svg|webp|avif|ico|m?js|cjs|jsx|tsx?|css|scss|json|html?|tgz|whl|zip)$"
 )
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_NAME_BEFORE = re.compile(r"[\w-]+\Z")
+_STRONG_KEY = re.compile(r"(?i)(?:session|secret|sign|encrypt|service|shared|master|auth|api|access|private|account)")
+_DIGEST = re.compile(r"(?i)(?:md5|sha\d{1,3})[:-]\Z")
+_MASK = re.compile(r"[*•x.\s]+|<[^<>]*>", re.IGNORECASE)
 _CODE = ("os.", "process.", "self.", "settings.", "config.")
 
 
@@ -66,16 +71,26 @@ def assigned(match: re.Match[str]) -> tuple[int, int] | None:
 
 def random_assigned(match: re.Match[str]) -> tuple[int, int] | None:
     """A value assigned to a name like `token` that looks random."""
-    return match.span(1) if is_random(match.group(1)) else None
+    before = _NAME_BEFORE.search(match.string, max(0, match.start() - 32), match.start())
+    name = (before.group() if before else "") + re.split(r"[^\w-]", match.group(), maxsplit=1)[0]
+    return match.span(1) if is_secret_under(name, match.group(1)) else None
 
 
 def random_word(match: re.Match[str]) -> tuple[int, int] | None:
     """A word nobody could have written: capitals, small letters and digits in no order. No hash, no UUID, no path."""
     value = match.group(1).rstrip("=")
+    if _DIGEST.search(match.string, max(0, match.start(1) - 8), match.start(1)):
+        return None
     kinds = [_kind(char) for char in value]
     changes = sum(a != b for a, b in pairwise(kinds))
     mixed = {"a", "A", "0"} <= set(kinds)
     return match.span(1) if mixed and changes >= 0.4 * len(value) and entropy(value) >= 4.2 else None
+
+
+def is_secret_under(name: str, value: str) -> bool:
+    """Whether a value that looks random is a secret under a name. A `key` alone may be the hash of anything."""
+    weak = name.lower().rstrip("s").endswith("key") and _STRONG_KEY.search(name) is None
+    return is_random(value) and not (weak and _HEX.fullmatch(value))
 
 
 def is_random(value: str) -> bool:
@@ -88,7 +103,8 @@ def is_random(value: str) -> bool:
     capitals = any(char.isupper() for char in value) and any(char.islower() for char in value)
     if "." in value or "/" in value:  # a path, a module, a version
         return capitals and "." not in value and entropy(value) >= 4
-    return entropy(value) >= 3.4
+    drawn = any(len(word) >= 12 and not word.isalpha() and not word.isdigit() for word in re.split(r"[-_]", value))
+    return drawn and entropy(value) >= 3.4
 
 
 def entropy(value: str) -> float:
@@ -108,11 +124,15 @@ def api_key(match: re.Match[str]) -> tuple[int, int] | None:
     return None if plain and not any(len(word) >= 16 for word in re.split(r"[-_]", value)) else match.span()
 
 
+def is_mask(value: str) -> bool:
+    """Whether somebody hid the value before us: `*****`, `xxxx`, `<your key>`."""
+    return _MASK.fullmatch(value) is not None
+
+
 def email(match: re.Match[str]) -> tuple[int, int] | None:
     """An address of a person: not `git@host`, not a file such as `icon@2x.png` or `jquery@3.6.0.min.js`."""
     value = match.group()
-    is_repository = value.startswith("git@")
-    return None if is_repository or _NO_DOMAIN.search(value) else match.span()
+    return None if value.startswith("git@") or _NO_PERSON.search(value) else match.span()
 
 
 def card(match: re.Match[str]) -> tuple[int, int] | None:

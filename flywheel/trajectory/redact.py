@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ __all__ = ["Redaction", "Redactor"]
 
 _SAID = {"content", "parts", "reasoning", "refusal", "raw"}
 _TOKEN_COLUMNS = ("token_ids", "token_mask", "logprobs")
+_TOKENS_OF = attrgetter(*_TOKEN_COLUMNS)
 _TEXT_MIMES = ("text/", "application/json", "application/xml", "application/x-ndjson")
 _NONE: Suspicion = {}
 
@@ -137,7 +139,7 @@ def _changes(tables: Iterable[Sequence[Any]], redactor: Redactor) -> _Changes:
             clean = redactor.apply(rule, text, suspicion)
             if clean != text:
                 _set(changes, row, column, item, clean)
-    for blob in (row for rows in tables for row in rows if isinstance(row, Blob)):
+    for blob in (row for rows in tables if rows and isinstance(rows[0], Blob) for row in rows):
         if isinstance(blob.data, bytes) and _is_text(blob.mime):
             data = redactor.text(blob.data.decode("utf-8", "replace")).encode()
             if data != blob.data:
@@ -164,16 +166,19 @@ def _set(changes: _Changes, row: Any, column: str, item: int | None, clean: str)
 
 def _drop_tokens(tables: Iterable[Sequence[Any]], changes: _Changes, redactor: Redactor) -> None:
     """Token ids and log-probabilities of the steps that said, or called with, what was taken out."""
-    rows = [row for table in tables for row in table]
-    called = {row.step_ix for row in rows if isinstance(row, ToolCall) and id(row) in changes}
-    for step in (row for row in rows if isinstance(row, Step)):
+    steps = [row for rows in tables if rows and isinstance(rows[0], Step) for row in rows]
+    steps = [step for step in steps if any(column is not None for column in _TOKENS_OF(step))]
+    if not steps:
+        return
+    calls = (row for rows in tables if rows and isinstance(rows[0], ToolCall) for row in rows)
+    called = {call.step_ix for call in calls if id(call) in changes}
+    for step in steps:
         if step.step_ix not in called and not _SAID & changes.get(id(step), {}).keys():
             continue
         held = [name for name in _TOKEN_COLUMNS if getattr(step, name) is not None]
-        if held:
-            flags = dict.fromkeys((*(step.quality_flags or ()), "tokens_redacted"))
-            changes.setdefault(id(step), {}).update({**dict.fromkeys(held), "quality_flags": tuple(flags)})
-            redactor.counts["TOKEN_IDS"] += 1
+        flags = dict.fromkeys((*(step.quality_flags or ()), "tokens_redacted"))
+        changes.setdefault(id(step), {}).update({**dict.fromkeys(held), "quality_flags": tuple(flags)})
+        redactor.counts["TOKEN_IDS"] += 1
 
 
 def _is_text(mime: str | None) -> bool:

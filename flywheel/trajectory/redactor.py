@@ -23,7 +23,8 @@ from flywheel.trajectory.secret_patterns import SECRET_NAME, TOKEN_NAME
 from flywheel.trajectory.texts import Rule
 
 _CUT_OFF = re.compile(
-    r"(?:[\w.%+-]{1,128}@[\w.-]{0,255}|[+(]?[0-9](?:[ .()-]{0,2}[0-9]){5,30}[ .()-]{0,2}|(?=\D{0,80}\d)[\w-]{12,300})\s{0,9}\Z"
+    r"(?:[\w.%+-]{1,128}@[\w.-]{0,255}|[+(]?[0-9](?:[ .()-]{0,2}[0-9]){5,30}[ .()-]{0,2}"
+    r"|(?=\D{0,80}\d)[\w-]{12,300})\s{0,9}\Z"
 )
 _USER_KEY = re.compile(r"(?i)user|customer|account|email|\bsub\b|\buid\b")
 _NESTED = 3  # JSON inside JSON inside JSON is parsed; beyond that it's taken as text
@@ -151,9 +152,10 @@ class Redactor:
     @staticmethod
     def _is_secret(key: str, item: str) -> bool:
         if SECRET_NAME.fullmatch(key):
-            return True
-        words = " " in item or "\n" in item
-        return len(item) >= _LONG_TOKEN and not words and bool(TOKEN_NAME.fullmatch(key)) and checks.is_random(item)
+            return not checks.is_mask(item)
+        if len(item) < _LONG_TOKEN or " " in item or "\n" in item or TOKEN_NAME.fullmatch(key) is None:
+            return False
+        return checks.is_secret_under(key, item)
 
     def _number(self, value: int | float | NumberText) -> Any:
         """A card or phone number may be typed as a number; a placeholder then takes its place as a string."""

@@ -31,7 +31,7 @@ and one's own patterns."""
 GATES: tuple[bytes, ...] = (*(pattern.gate for pattern in PATTERNS), ESCAPES_GATE, NAME_GATE, TOKENS_GATE)
 
 Engine = Literal["hyperscan", "re2", "re"]
-_BUFFER = 4 << 20  # bytes scanned at once
+_BUFFER = 256 << 10  # bytes scanned at once
 _CONTINUATION = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that begin no character
 
 
@@ -147,10 +147,13 @@ def _buffers(texts: Sequence[str]) -> Iterator[tuple[int, bytes, list[int]]]:
 
 
 def _joined(texts: Sequence[str]) -> tuple[bytes, list[int]]:
-    joined = "\n".join(texts)
-    parts: Sequence[Any] = texts if joined.isascii() else [text.encode("utf-8", "replace") for text in texts]
-    starts = list(accumulate(map((1).__add__, map(len, parts)), initial=1))
-    return f"\n{joined}\n".encode("utf-8", "replace"), starts[:-1]
+    if all(map(str.isascii, texts)):
+        data, sizes = "\n".join(texts).encode("ascii"), map(len, texts)
+    else:
+        parts = [text.encode("utf-8", "replace") for text in texts]
+        data, sizes = b"\n".join(parts), map(len, parts)
+    starts = list(accumulate(map((1).__add__, sizes), initial=1))
+    return b"\n%b\n" % data, starts[:-1]
 
 
 class _Hyperscan:

@@ -33,7 +33,7 @@ _PASSWORDS = (
     r"(?:passw(?:or)?d|passwd|pwd|passphrase|passcode|secret|api[_-]?key|access[_-]?key|access[_-]?token|"
     r"auth[_-]?token|refresh[_-]?token|private[_-]?key|credential)s?"
 )
-_NAMES = r"(?:token|key|secret|auth|cookie|session|sessionid|signature|dsn|webhook|pat)s?"
+_NAMES = r"(?:token|key|secret|auth|cookie|session|sessionid|dsn|webhook|pat)s?"
 _SECRET_NAMES = (
     r"(?:password|passwd|passphrase|passcode|secret|api[_-]?key|access[_-]?key|access[_-]?token|auth[_-]?token|"
     r"refresh[_-]?token|client[_-]?secret|private[_-]?key|authorization|cookie)"

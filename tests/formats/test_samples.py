@@ -280,6 +280,19 @@ FULL += [
     {"type": "agent.tool_use", "id": "e", "processed_at": "2026-07-06T16:26:34Z", "name": "f", "input": {"a": 1}},
     ["client.beta.sessions.events.send", ["sesn_1", {"events": [{"type": "user.message", "content": "c"}]}]],
     {"type": "span.model_request_end", "model_request_start_id": "s", "model_usage": {"input_tokens": 1}},
+    {"trace": {"id": "t"}, "observations": [{"id": "o", "type": "GENERATION", "startTime": "2026-07-06T16:26:34Z"}]},
+    {
+        "id": "o",
+        "trace_id": "t",
+        "type": "TOOL",
+        "start_time": "2026-07-06 16:26:34.000",
+        "input": "{}",
+        "level": "ERROR",
+    },
+    {"id": "s", "traceId": "t", "name": "n", "value": 0, "dataType": "NUMERIC", "source": "API"},
+    {"id": "r", "trace_id": "t", "run_type": "llm", "dotted_order": "d", "inputs": {"messages": [[]]}, "outputs": {}},
+    {"id": "f", "run_id": "r", "key": "k", "score": 1, "feedback_source": {"type": "api"}},
+    {"response_id": "r", "feedback": {"name": "thumbs", "score": 0}},
 ]
 ODD: list[Any] = [None, True, 0, -1, 2**70, 1.5, "", "x", [], {}, [[]], {"a": 1}, [None], ["x"], "\ud83d\0"]
 

@@ -16,6 +16,7 @@ import json
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from flywheel.config import Base, Config, load_config
 from flywheel.environment.tasksets import SetSpec, make
@@ -139,8 +140,15 @@ def config_text(config: Config) -> str:
         section = getattr(config, name)
         lines += ["", f"[{name}]"]
         for key, field in type(section).model_fields.items():
-            lines += [f"# {field.description}", f"{key} = {json.dumps(getattr(section, key))}"]
+            lines += [f"# {field.description}", f"{key} = {_toml(getattr(section, key))}"]
     return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML: as JSON, but for tables."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {json.dumps(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value)
 
 
 def _files(workspace: Workspace, wanted: Config, base: str | None) -> Config:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -33,11 +34,10 @@ from flywheel.store.suites import Check, Suite, load_suites
 from flywheel.workspace import Workspace
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from flywheel.store.lake_staged import StagedBatch
 
 EXAMPLES = 5
+FRAME_ROWS = 500_000  # given to Great Expectations at a time
 SENTENCE_CHARS = 400
 
 
@@ -98,25 +98,24 @@ def validate(
         progress(done, len(waiting), "batches judged")
         judged.append(_judge_and_publish(lake, batch_id, suites, reason if accept else None))
     progress(len(waiting), len(waiting), "batches judged")
-    head = lake.head()
-    return ValidateResult(
-        judged=tuple(judged),
-        snapshot=head.snapshot_id if head else None,
-        data_docs=tuple(verdict.data_docs for verdict in judged),
-    )
+    head, pages = lake.head(), tuple(verdict.data_docs for verdict in judged)
+    return ValidateResult(judged=tuple(judged), snapshot=head.snapshot_id if head else None, data_docs=pages)
 
 
 def _judge_and_publish(lake: Lake, batch_id: str, suites: Sequence[Suite], forced: str | None) -> Judged:
     """Judge one batch; write its page and its verdict rows first, so that whatever is published has a verdict."""
-    rows = lake.staged_rows(batch_id)
-    found = [(suite, judge(suite, rows)) for suite in suites if suite.table in rows and rows[suite.table].num_rows]
+    from flywheel.store.lake_staged import StagedBatch
+
+    with StagedBatch(lake.staged_folder(batch_id)) as staged:
+        rows = {suite.table: staged.count(suite.table) for suite in suites}
+        found = [(suite, judge(suite, staged)) for suite in suites if rows[suite.table]]
     failed = tuple(s for suite, findings in found for s in _sentences(suite, findings, "fail"))
     state = "accepted" if not failed else "forced" if forced else "failed"
     page = lake.workspace.data / "validation" / batch_id / "index.html"
     page.parent.mkdir(parents=True, exist_ok=True)
-    tables = {suite.table: (rows[suite.table].num_rows, findings) for suite, findings in found}
+    tables = {suite.table: (rows[suite.table], findings) for suite, findings in found}
     write_atomic(page, render(batch_id, state, forced, tables).encode())
-    verdicts = [_row(batch_id, suite, rows[suite.table].num_rows, findings) for suite, findings in found]
+    verdicts = [_row(batch_id, suite, rows[suite.table], findings) for suite, findings in found]
     if verdicts:
         lake.publish(content_id("validation", sorted(v.validation_id for v in verdicts)), {"validation": verdicts})
     if state == "failed":
@@ -133,21 +132,20 @@ def _judge_and_publish(lake: Lake, batch_id: str, suites: Sequence[Suite], force
     )
 
 
-def judge(suite: Suite, rows: Mapping[str, pa.Table]) -> list[Finding]:
+def judge(suite: Suite, staged: StagedBatch) -> list[Finding]:
     """Every check of one suite over the staged rows, in the order of the file."""
-    from flywheel.store.lake_staged import StagedBatch
-
     measured: dict[str, float] = {}
     examples: dict[str, tuple[str, ...]] = {}
-    with StagedBatch(rows) as staged:
-        for place, check in enumerate(suite.checks):
-            if check.column is None:
-                measured[f"check_{place}"], examples[f"check_{place}"] = _measure(suite, check, staged)
-    columns = sorted({check.column for check in suite.checks if check.column})
+    for place, check in enumerate(suite.checks):
+        if check.column is None:
+            measured[f"check_{place}"], examples[f"check_{place}"] = _measure(suite, check, staged)
     results: dict[int, Mapping[str, Any]] = {}
-    if columns:
-        frame = rows[suite.table].select(columns).to_pandas()
-        results |= _expect(suite, frame, {i: c for i, c in enumerate(suite.checks) if c.column})
+    on_columns = {place: check for place, check in enumerate(suite.checks) if check.column}
+    if on_columns:
+        columns = sorted({check.column for check in on_columns.values() if check.column})
+        for rows in staged.columns(suite.table, columns, _frame_rows(suite, on_columns)):
+            for place, result in _expect(suite, rows.to_pandas(), on_columns).items():
+                results[place] = _both(results[place], result) if place in results else result
     if measured:
         import pyarrow as pa
 
@@ -159,16 +157,26 @@ def judge(suite: Suite, rows: Mapping[str, pa.Table]) -> list[Finding]:
         seen = _seen(check, results[place]["result"], measured.get(name))
         shown = examples[name] if name in examples else tuple(map(str, _unexpected(results[place])))
         success = bool(results[place]["success"])
-        findings.append(
-            Finding(
-                says=check.says,
-                severity=check.severity,
-                success=success,
-                observed=seen,
-                examples=() if success else shown,
-            )
-        )
+        said = {"says": check.says, "severity": check.severity, "observed": seen}
+        findings.append(Finding(**said, success=success, examples=() if success else shown))
     return findings
+
+
+def _frame_rows(suite: Suite, checks: Mapping[int, Check]) -> int:
+    """How many rows a frame may have: all of them where some check is about the column and not about each value."""
+    from great_expectations.expectations.expectation import ColumnMapExpectation
+
+    made = (_expectation(suite, place, check) for place, check in checks.items())
+    return FRAME_ROWS if all(isinstance(one, ColumnMapExpectation) for one in made) else sys.maxsize
+
+
+def _both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a check of values over two frames."""
+    a, b = one["result"], other["result"]
+    merged: dict[str, Any] = {name: a.get(name, 0) + b.get(name, 0) for name in ("unexpected_count", "element_count")}
+    shown = "partial_unexpected_list"
+    merged[shown] = [*(a.get(shown) or ()), *(b.get(shown) or ())][:20]
+    return {"success": one["success"] and other["success"], "result": {**a, **merged}}
 
 
 def _measure(suite: Suite, check: Check, staged: StagedBatch) -> tuple[float, tuple[str, ...]]:

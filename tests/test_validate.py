@@ -16,6 +16,7 @@ from flywheel.config import Config
 from flywheel.errors import ArtifactError, ConfigError, ValidationError
 from flywheel.records import Blob, Outcome, Quarantine, SourceFile, Span, Step, ToolCall, Trajectory
 from flywheel.store.lake import Lake
+from flywheel.store.lake_staged import StagedBatch
 from flywheel.store.suites import PACKAGED, load_suites, read_suite
 from flywheel.store.tables import TABLES, to_arrow
 from flywheel.validate import judge, validate
@@ -81,7 +82,9 @@ def refused(rows: Rows, n: int, of: int) -> Rows:
 def broken(rows: Rows, table: str) -> set[tuple[str, str]]:
     """Severity and sentence of each check of a table's packaged suite that does not hold."""
     data = {name: to_arrow(name, records) for name, records in rows.items() if records}
-    return {(f.severity, f.says) for f in judge(read_suite(PACKAGED / f"{table}.yaml"), data) if not f.success}
+    with StagedBatch(data) as staged:
+        found = judge(read_suite(PACKAGED / f"{table}.yaml"), staged)
+    return {(f.severity, f.says) for f in found if not f.success}
 
 
 def test_good_batch_is_published_and_bad_one_stays_staged_named_and_alone(workspace: Workspace) -> None:
@@ -212,7 +215,7 @@ def test_a_check_that_makes_no_sense_is_named(tmp_path: Path, check: str, messag
     path = tmp_path / "step.yaml"
     path.write_text(f"table: step\nchecks: [{{says: it holds, severity: fail, {check}}}]", encoding="utf-8")
     with pytest.raises(ConfigError, match=f"'it holds'.*{re.escape(message)}"):
-        judge(read_suite(path), {"step": to_arrow("step", batch("a")["step"])})
+        judge(read_suite(path), StagedBatch({"step": to_arrow("step", batch("a")["step"])}))
 
 
 def test_there_is_a_suite_for_each_table_that_ingest_stages() -> None:

@@ -84,9 +84,16 @@ class StagedBatch:
         """How many rows of a table the batch has."""
         return int(self._con.sql(f"SELECT count(*) FROM {table}").fetchall()[0][0])
 
-    def columns(self, table: str, names: Iterable[str]) -> pa.Table:
-        """The given columns of a table."""
-        return self._con.sql(f"SELECT {', '.join(names)} FROM {table}").to_arrow_table()
+    def columns(self, table: str, names: Iterable[str], rows: int) -> Iterator[pa.Table]:
+        """The given columns of a table, at most so many rows at a time."""
+        found: list[pa.RecordBatch] = []
+        for batch in self._con.sql(f"SELECT {', '.join(names)} FROM {table}").to_arrow_reader(min(rows, 100_000)):
+            found.append(batch)
+            if sum(held.num_rows for held in found) + 100_000 > rows:
+                yield pa.Table.from_batches(found)
+                found = []
+        if found:
+            yield pa.Table.from_batches(found)
 
     def query(self, sql: str, limit: int) -> tuple[int, list[dict[str, Any]]]:
         """How many rows a SELECT gives, and the first `limit` of them. Errors: LakeError with DuckDB's sentence."""

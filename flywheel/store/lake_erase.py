@@ -102,7 +102,8 @@ def find(lake: Lake, user_hash: str, erased_at: datetime) -> Found:
             trajectories=tuple(ids),
             native_ids=column(
                 "SELECT unnest([native_id, trace_id, conversation_id, session_id]) FROM trajectory_all "
-                "WHERE list_contains($ids, trajectory_id)"
+                "WHERE list_contains($ids, trajectory_id) "
+                "UNION SELECT native_target_id FROM late_outcome WHERE list_contains($ids, trajectory_id)"
             ),
             blobs=column(_BLOBS),
             clusters=column(

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from lake_rows import rows_of
 
 from flywheel.records import Outcome, Span
+from flywheel.store import lake_erase
 from flywheel.store.lake import Lake
 from flywheel.store.tables import TABLES
 
@@ -174,3 +175,16 @@ def test_a_table_without_statistics_is_searched(lake: Lake) -> None:
     lake.publish("a", trace("a"))
     lake.publish("late", {"outcome": [late("a")]})
     assert headline(lake, "a")[0] is False
+
+
+def test_erasing_a_user_takes_the_feedback_about_their_messages_too(lake: Lake) -> None:
+    lake.publish("a", trace("a", user_id="user-0123456789abcdef"))
+    lake.publish("b", trace("b"))
+    lake.publish("late", {"outcome": [late("message-a-1", explanation="my address is wrong"), late("message-b-1")]})
+    found = lake_erase.find(lake, "user-0123456789abcdef", datetime(2026, 1, 1, tzinfo=UTC))
+    lake_erase.begin(lake, found)
+    lake_erase.erase(lake, found)
+    lake_erase.finish(lake)
+    assert lake.query("SELECT native_target_id, trajectory_id FROM outcome WHERE name = 'thumbs'") == [
+        {"native_target_id": "message-b-1", "trajectory_id": "b"}
+    ]

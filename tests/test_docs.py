@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +13,15 @@ from pathlib import Path
 import click
 import duckdb
 import pytest
+from scripted import SCRIPTED
 from turns import Turned
 
 import flywheel
 from flywheel.__main__ import cli
+from flywheel.ingest import ingest
+from flywheel.triage import triage
+from flywheel.validate import validate
+from flywheel.workspace import Workspace
 
 ROOT = Path(__file__).parents[1]
 SQL = (ROOT / "docs" / "sql.md").read_text(encoding="utf-8")
@@ -22,7 +29,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # (the question, its query)
 QUESTIONS = re.findall(r"^([^\n]+)\n\n```sql\n(.*?)```", SQL, re.M | re.S)
 # Documents answered by a single message make no tool calls, and nothing of this turn was refused.
-WITHOUT_ROWS = {"Which tool calls had arguments that are no JSON object, verbatim?"}
+WITHOUT_ROWS = {
+    "Which tool calls had arguments that are no JSON object, verbatim?",
+    "Which errors do tools answer with, alike messages together?",
+    "Which agents ran in circles: the same call, the same arguments, nothing else between?",
+}
 
 
 def test_there_are_a_dozen_questions() -> None:
@@ -41,6 +52,32 @@ def test_every_query_answers(turned_once: Turned, question: str, query: str) -> 
         con.execute("set TimeZone = 'UTC'")
         plain = con.sql(query).fetchall()
     assert sorted(map(repr, plain)) == sorted(map(repr, rows))
+
+
+@pytest.fixture(scope="module")
+def sample_lake(initialised: Workspace, samples: Path, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    """Real traces of other people's agents, labelled: what the turn's own lake has no rows of."""
+    root = tmp_path_factory.mktemp("sampled") / "w"
+    shutil.copytree(initialised.root, root, symlinks=True)
+    workspace = Workspace(root)
+    ingest(workspace, SCRIPTED, [samples / "tau_bench", samples / "malformed", samples / "openai_chat"])
+    validate(workspace, SCRIPTED)
+    triage(workspace, SCRIPTED)
+    return workspace
+
+
+def test_what_tools_answered_and_loops_in_real_traces(sample_lake: Workspace) -> None:
+    """Every query of the page runs there too; those about tools find something."""
+    with flywheel.connect(sample_lake.root) as con:
+        found = {question: con.sql(query).fetchall() for question, query in QUESTIONS}
+    assert all(found[question] for question in WITHOUT_ROWS)
+
+
+def test_the_notebook_runs(sample_lake: Workspace, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "notebooks" / "failures.py")]
+    environment = {**os.environ, "FLYWHEEL_ROOT": str(sample_lake.root)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_file_opens_in_a_process_that_has_only_duckdb(turned_once: Turned, tmp_path: Path) -> None:

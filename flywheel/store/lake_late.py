@@ -72,17 +72,20 @@ _TRAJECTORY = """
         coalesce(t.reward, late.reward) AS reward,
         CASE WHEN t.success IS NULL OR (t.success AND late.success = false)
              THEN coalesce(late.source, t.success_source) ELSE t.success_source END AS success_source)
-    FROM (SELECT * FROM trajectory_all ANTI JOIN superseded USING (trajectory_id, batch_id)) t
+    FROM ({newest}) t
     LEFT JOIN late ON late.trajectory_id = t.trajectory_id"""
 
 
-def late_views(loose: str | None) -> Iterator[tuple[str, str]]:
+def late_views(loose: str | None, is_revised: bool) -> Iterator[tuple[str, str]]:
     """(name, SELECT) of the three views, in order. `loose` selects the loose outcomes; None: there are none."""
+    newest = "SELECT * FROM trajectory_all"
+    if is_revised:
+        newest += " ANTI JOIN superseded USING (trajectory_id, batch_id)"
     if loose is None:
         yield "late_outcome", "SELECT * FROM outcome_all WHERE false"
         yield "outcome", "SELECT * FROM outcome_all"
-        yield "trajectory", "SELECT * FROM trajectory_all ANTI JOIN superseded USING (trajectory_id, batch_id)"
+        yield "trajectory", newest
         return
     yield "late_outcome", _LATE.format(loose=loose)
     yield "outcome", _OUTCOME
-    yield "trajectory", _TRAJECTORY
+    yield "trajectory", _TRAJECTORY.format(newest=newest)

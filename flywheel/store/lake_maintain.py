@@ -174,7 +174,8 @@ def _file_problems(lake: Lake) -> Iterator[str]:
 def _staging_problems(lake: Lake) -> Iterator[str]:
     is_publishing = lake.location.read(lake_publish.JOURNAL) is not None
     if is_publishing:
-        yield f"{lake.location.uri}/{lake_publish.JOURNAL}: a publisher was killed half-way; the next publish finishes it"
+        journal = f"{lake.location.uri}/{lake_publish.JOURNAL}"
+        yield f"{journal}: a publisher was killed half-way; the next publish finishes it"
     for path in _old_drafts(lake):
         yield f"{path} was never finished; `flywheel lake vacuum` removes it"
     for path in sorted(lake.workspace.staging.glob("[!.]*")) if lake.workspace.staging.is_dir() else ():

@@ -44,10 +44,10 @@ from flywheel.store.tables import TABLES, Stamps, TableSpec, stamped, to_arrow
 RETENTION = {
     "delta.logRetentionDuration": "interval 3650 days",
     "delta.deletedFileRetentionDuration": "interval 3650 days",
-    # The log would repeat the smallest and largest text of every column, and nobody reads them there: erasure would
-    # have to rewrite history. Parquet's own footers go with their files.
-    "delta.dataSkippingStatsColumns": "batch_id",
 }
+# The log would repeat the smallest and largest text of every column, and erasure would have to rewrite history: so it
+# counts ids (hashes) and revisions alone, by which views know what they may leave out. Parquet's footers go with files.
+_TOLD = ("trajectory_id", "revision")
 GROUP_BYTES = 24 << 20  # of a row group, uncompressed: a point lookup decompresses one group of each column
 _TIME = {"outcome": "created_at", "span": "start_ns", "source_file": "ingested_at", "cluster_event": "happened_at"}
 
@@ -230,9 +230,9 @@ def create(reader: LakeReader, spec: TableSpec) -> DeltaTable:
     """An empty table in the lake's place."""
     options = dict(reader.location.options) if reader.location.options else None
     uri = reader.location.table(spec.name)
-    properties = {**RETENTION, "delta.dataSkippingStatsColumns": "batch_id,trajectory_id"}  # hashes; of loose outcomes
-    configuration = properties if spec.name == "outcome" else RETENTION
-    return DeltaTable.create(uri, spec.schema, mode="ignore", configuration=configuration, storage_options=options)
+    counted = ",".join(name for name in ("batch_id", *_TOLD) if name in spec.schema.names)
+    properties = {**RETENTION, "delta.dataSkippingStatsColumns": counted}
+    return DeltaTable.create(uri, spec.schema, mode="ignore", configuration=properties, storage_options=options)
 
 
 def _batches(con: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

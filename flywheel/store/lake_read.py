@@ -94,15 +94,15 @@ class LakeReader:
     def _options(self) -> dict[str, str] | None:
         return dict(self.location.options) if self.location.options else None
 
-    def files(self, table: str, version: int, loose: bool = False) -> list[str]:
-        """The Parquet files of one Delta version; `loose`: those that may have rows without a trajectory.
+    def files(self, table: str, version: int, special: bool = False) -> list[str]:
+        """The Parquet files of one Delta version; `special`: those that may have rows which the views treat apart.
 
-        Errors: LakeError if the version is gone.
+        Those are outcomes without a trajectory and revised trajectories. Errors: LakeError if the version is gone.
         """
         key = (table, version)
         if key not in self._files:
             self._files[key] = _listed(self.table(table, version), self.location.table(table))
-        return [path for path, may_be_loose in self._files[key] if may_be_loose or not loose]
+        return [path for path, is_special in self._files[key] if is_special or not special]
 
     def published(self, batch_id: str) -> Snapshot | None:
         """The snapshot that a batch was published in; None if it wasn't, or not completely yet."""
@@ -157,13 +157,14 @@ class LakeReader:
 
 
 def _listed(table: DeltaTable, folder: str) -> list[tuple[str, bool]]:
-    """The files of a table and whether one may have rows without a trajectory, by the statistics in Delta's log.
+    """The files of a table and whether one may have special rows (see `files`), by the statistics in Delta's log.
 
     Only the names: delta-rs percent-encodes the folders before them. Tables aren't partitioned.
     """
     added = pa.table(table.get_add_actions(flatten=True)).to_pydict()
-    nulls = added.get(f"null_count.{LOOSE_BY}", [None] * len(added["path"]))
-    return sorted((f"{folder}/{path.rsplit('/', 1)[-1]}", n != 0) for path, n in zip(added["path"], nulls, strict=True))
+    unknown = [None] * len(added["path"])
+    told = added.get("max.revision") or added.get(f"null_count.{LOOSE_BY}") or unknown
+    return sorted((f"{folder}/{path.rsplit('/', 1)[-1]}", n != 0) for path, n in zip(added["path"], told, strict=True))
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

@@ -28,6 +28,7 @@ from flywheel.ledger import Snapshot
 from flywheel.store.artifacts import write_atomic
 from flywheel.store.lake_late import LOOSE_BY, late_views
 from flywheel.store.lake_place import Place
+from flywheel.store.lake_questions import QUESTIONS
 from flywheel.store.tables import TABLES, TableSpec
 from flywheel.workspace import Workspace
 
@@ -37,9 +38,9 @@ READABLE_SINCE = "v1.2.0"
 
 
 class Files(Protocol):
-    """The Parquet files of a table's version; `loose`: only those that may have rows without a trajectory."""
+    """The Parquet files of a table's version; `special`: only those that may have rows which views treat apart."""
 
-    def __call__(self, table: str, version: int, loose: bool = False) -> list[str]:
+    def __call__(self, table: str, version: int, special: bool = False) -> list[str]:
         """Paths, sorted."""
         ...
 
@@ -58,34 +59,16 @@ _SQL_TYPES: Mapping[str, str] = {
     "timestamp[us, tz=UTC]": "TIMESTAMPTZ",
 }
 
-_NEWEST: Mapping[str, str] = {
-    # Few trajectories are ever revised: `newest` is tiny, and empty by Parquet statistics where there are none.
-    "superseded": """
-        WITH newest AS (SELECT trajectory_id, max(revision) AS revision FROM trajectory_all
-                        WHERE revision > 0 GROUP BY trajectory_id)
-        SELECT t.trajectory_id, t.revision, t.batch_id FROM trajectory_all t
-        JOIN newest n ON n.trajectory_id = t.trajectory_id AND n.revision > t.revision""",
-    "step": "SELECT * FROM step_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
-    "tool_call": "SELECT * FROM tool_call_all ANTI JOIN superseded USING (trajectory_id, batch_id)",
-    "batch": """
-        SELECT * FROM batch_all
-        QUALIFY row_number() OVER (PARTITION BY batch_id ORDER BY created_at DESC) = 1""",
-}
-_DERIVED: Mapping[str, str] = {
-    # The tool is the cluster's; without one, that of the failing (else first) call made or answered at the step.
-    "failures_by_tool": """
-        WITH calls AS (
-            SELECT trajectory_id, step_ix, call_ix, is_error, name FROM tool_call
-            UNION ALL SELECT trajectory_id, result_step_ix, call_ix, is_error, name FROM tool_call
-            WHERE result_step_ix IS NOT NULL),
-        named AS (
-            SELECT trajectory_id, step_ix, arg_min(name, (is_error IS NOT true, call_ix)) AS name
-            FROM calls GROUP BY trajectory_id, step_ix)
-        SELECT f.code, coalesce(c.tool, n.name) AS tool, count(*) AS n,
-               count(DISTINCT f.trajectory_id) AS trajectories
-        FROM failure f LEFT JOIN cluster c USING (cluster_id)
-        LEFT JOIN named n ON n.trajectory_id = f.trajectory_id AND n.step_ix = f.step_ix
-        GROUP BY ALL ORDER BY n DESC, code, tool""",
+# Few trajectories are ever revised: `{revised}` reads the files that may have revisions alone.
+_SUPERSEDED = """
+    WITH newest AS (SELECT trajectory_id, max(revision) AS revision FROM ({revised})
+                    WHERE revision > 0 GROUP BY trajectory_id)
+    SELECT t.trajectory_id, t.revision, t.batch_id FROM trajectory_all t
+    JOIN newest n ON n.trajectory_id = t.trajectory_id AND n.revision > t.revision"""
+_BATCH = """
+    SELECT * FROM batch_all
+    QUALIFY row_number() OVER (PARTITION BY batch_id ORDER BY created_at DESC) = 1"""
+_LINEAGE: Mapping[str, str] = {
     # One row per kept curriculum row and online trace behind it, with the rollout that repaired it (if one did).
     "lineage": """
         WITH parent AS (
@@ -168,7 +151,9 @@ def _statements(snapshot: Snapshot | None, files: Files) -> Iterator[str]:
         if table == "snapshot" and snapshot:
             select = f"{select} UNION ALL {_head_row(snapshot)}"
         yield f"CREATE VIEW {base(table)} AS {select}"
-    for name, select in (*_NEWEST.items(), *late_views(_loose(versions, files)), *_DERIVED.items()):
+    revised = _revised(versions, files)
+    late = late_views(_loose(versions, files), revised is not None)
+    for name, select in (*_newest(revised), *late, *QUESTIONS.items(), *_LINEAGE.items()):
         yield f"CREATE VIEW {name} AS {select}"
     for table in names:
         spec = TABLES[table.removesuffix("_all")]
@@ -176,9 +161,27 @@ def _statements(snapshot: Snapshot | None, files: Files) -> Iterator[str]:
         yield f"COMMENT ON VIEW {spec.name} IS '{text}'"
 
 
+def _newest(revised: str | None) -> Iterator[tuple[str, str]]:
+    """The views that hide what was superseded; where nothing was, they don't even mention the join."""
+    yield "batch", _BATCH
+    if revised is None:
+        yield "superseded", "SELECT trajectory_id, revision, batch_id FROM trajectory_all WHERE false"
+        yield from ((table, f"SELECT * FROM {table}_all") for table in ("step", "tool_call"))
+        return
+    yield "superseded", _SUPERSEDED.format(revised=revised)
+    for table in ("step", "tool_call"):
+        yield table, f"SELECT * FROM {table}_all ANTI JOIN superseded USING (trajectory_id, batch_id)"
+
+
+def _revised(versions: Mapping[str, int], files: Files) -> str | None:
+    """SQL for the trajectories of the files that may have revisions; None where no file has one."""
+    paths = files("trajectory", versions["trajectory"], special=True) if "trajectory" in versions else []
+    return _select(TABLES["trajectory"], paths) if paths else None
+
+
 def _loose(versions: Mapping[str, int], files: Files) -> str | None:
     """SQL for the outcomes that came without their trajectory; None where no file has one."""
-    paths = files("outcome", versions["outcome"], loose=True) if "outcome" in versions else []
+    paths = files("outcome", versions["outcome"], special=True) if "outcome" in versions else []
     return f"{_select(TABLES['outcome'], paths)} WHERE {LOOSE_BY} IS NULL" if paths else None
 
 

@@ -3,20 +3,23 @@
     flywheel export --format openai_chat|atif -o FILE [--where SQL | --ids ID...] [--report FILE] [--snapshot ID]
 
 One line a trajectory, in the order of their ids, so the same snapshot gives the same bytes. What is exported is what
-the lake holds: redacted, with the outcomes that have joined since. Losses are counted by kind over all trajectories,
-and with `--report` for each. The file appears whole or not at all.
+the lake holds: redacted, with the outcomes that have joined since, media and long texts in their place. Losses are
+counted by kind over all trajectories, and with `--report` for each. The file appears whole or not at all.
 
-Not covered: curricula (`curate` writes those), content that was moved out of line.
+Not covered: curricula (`curate` writes those).
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from msgspec.structs import astuple
 
 from flywheel.config import Config
 from flywheel.errors import ConfigError
@@ -24,9 +27,11 @@ from flywheel.formats.exporters import EXPORTERS, Exported, exported
 from flywheel.progress import Progress, silent
 from flywheel.records import Fragment, Outcome, Row, Step, ToolCall, Trajectory
 from flywheel.store.lake import Lake
+from flywheel.trajectory.outofline import internalise
 from flywheel.workspace import Workspace
 
 AT_ONCE = 200  # trajectories held in memory
+_REFERENCE = re.compile(r'blob(?: |":")([0-9a-f]{64})')
 _AnyRow = TypeVar("_AnyRow", bound=Row)
 
 
@@ -115,8 +120,27 @@ def _exported(
                 tool_calls=tuple(calls.get(trajectory_id, ())),
                 outcomes=tuple(outcomes.get(trajectory_id, ())),
             )
-            yield trajectory_id, exported(fragment, format_name)
+            yield trajectory_id, exported(_whole(lake, fragment, snapshot), format_name)
     progress(len(chosen), len(chosen), "trajectories")
+
+
+def _whole(lake: Lake, fragment: Fragment, snapshot: str | None) -> Fragment:
+    """The fragment with what was moved out of line back in its place; what was moved may hold references again."""
+    held: dict[str, bytes] = {}
+    while wanted := sorted(_references(fragment) - held.keys()):
+        rows = lake.query(
+            "select sha256, data from blob where sha256 in (select unnest($1))", [wanted], snapshot=snapshot
+        )
+        held |= dict.fromkeys(wanted, b"") | {row["sha256"]: row["data"] for row in rows}
+        found = {sha256: data for sha256, data in held.items() if data}
+        fragment = internalise(fragment, found)
+    return fragment
+
+
+def _references(fragment: Fragment) -> set[str]:
+    rows = (fragment.trajectory, *fragment.steps, *fragment.tool_calls, *fragment.outcomes)
+    texts = (value for row in rows for value in astuple(row) if isinstance(value, str) and "blob" in value)
+    return {match[1] for text in texts for match in _REFERENCE.finditer(text)}
 
 
 def _rows(lake: Lake, kind: type[_AnyRow], ids: Sequence[str], order: str, snapshot: str | None) -> list[_AnyRow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -101,3 +102,17 @@ def test_refusals_name_what_is_wrong_and_leave_no_file(workspace: Workspace, tmp
     with pytest.raises(ConfigError, match="either --where or --ids"):
         export(workspace, config, format_name="atif", out=out, where="true", ids=["x"])
     assert not out.exists()
+
+
+def test_media_and_long_texts_are_in_their_place_again(workspace: Workspace, tmp_path: Path) -> None:
+    url = "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 8).decode()
+    long = "word " * 300_000
+    parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
+    messages = [{"role": "user", "content": parts}, {"role": "assistant", "content": long}]
+    path = tmp_path / "long.jsonl"
+    path.write_text(json.dumps({"id": "long-0123456789abcdef", "messages": messages}) + "\n", encoding="utf-8")
+    lake = filled(workspace, path)
+    assert lake.query("select count(*) as n from blob")[0]["n"] == 2
+    out = tmp_path / "out.jsonl"
+    export(workspace, load_config(workspace.config_file), format_name="openai_chat", out=out)
+    assert json.loads(out.read_text(encoding="utf-8"))["messages"] == messages

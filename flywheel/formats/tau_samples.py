@@ -31,7 +31,7 @@ from flywheel.formats.reader import (
 from flywheel.formats.scores import reward_polarity, scored
 from flywheel.formats.times import read_time
 from flywheel.formats.usage import money, openai_usage
-from flywheel.records import Fragment, Trajectory
+from flywheel.records import Fragment, Outcome, Trajectory
 
 GREETING = "Hi! How can I help you today?"  # what tau2 lets every agent begin with
 ENDS = {
@@ -122,17 +122,8 @@ def fragment(
     for message in as_list(row["messages"]):
         add(conversation, message)
     steps, tool_calls = conversation.finish()
-    result, finish = as_dict(row["eval_result"]), as_text(meta.get("finish_reason"))
-    score, seconds = result.get("score"), as_float(meta.get("duration_seconds"))
-    verdicts = [scored(this, "score", score, polarity=reward_polarity(score), source_kind="environment")]
-    if isinstance(meta.get("is_correct"), bool):
-        verdict = 1 if meta["is_correct"] else -1
-        verdicts.append(scored(this, "is_correct", meta["is_correct"], polarity=verdict, source_kind="environment"))
-    checks = [
-        scored(this, key, item, polarity=None, source_kind="environment")
-        for key, item in result.items()
-        if key != "score"
-    ]
+    finish, seconds = as_text(meta.get("finish_reason")), as_float(meta.get("duration_seconds"))
+    verdicts, checks = _outcomes(row, meta, this)
     summary = headline(verdicts)
     sampling = {key: item for key, item in as_dict(row.get("sampling_params")).items() if item is not None}
     started, ended = (read_time(meta.get(f"simulation_{end}_time")) for end in ("start", "end"))
@@ -158,7 +149,7 @@ def fragment(
         end_reason=ENDS.get(finish or "", "unknown" if finish else None),
         end_reason_raw=finish,
         success=summary.success,
-        reward=as_float(score),
+        reward=as_float(as_dict(row["eval_result"]).get("score")),
         success_source=summary.source,
         content_complete=True,
         quality_flags=(record.repairs if steps else (*record.repairs, "no_steps")) or None,
@@ -173,3 +164,19 @@ def fragment(
         tool_calls=tool_calls,
         outcomes=(*verdicts, *checks),
     )
+
+
+def _outcomes(row: Mapping[str, Any], meta: Mapping[str, Any], this: str) -> tuple[list[Outcome], list[Outcome]]:
+    """(what judges the run as a whole, the checks beside it)."""
+    result = as_dict(row["eval_result"])
+    score = result.get("score")
+    verdicts = [scored(this, "score", score, polarity=reward_polarity(score), source_kind="environment")]
+    if isinstance(meta.get("is_correct"), bool):
+        verdict = 1 if meta["is_correct"] else -1
+        verdicts.append(scored(this, "is_correct", meta["is_correct"], polarity=verdict, source_kind="environment"))
+    checks = [
+        scored(this, key, item, polarity=None, source_kind="environment")
+        for key, item in result.items()
+        if key != "score"
+    ]
+    return verdicts, checks

@@ -35,6 +35,7 @@ from flywheel.formats.langfuse import Langfuse
 from flywheel.formats.langsmith import LangSmith
 from flywheel.formats.mast import Mast
 from flywheel.formats.mini_swe_agent import MiniSweAgent
+from flywheel.formats.mlflow import MLflow
 from flywheel.formats.nemo_gym import NemoGym
 from flywheel.formats.omp import Omp
 from flywheel.formats.openai_chat import OpenAIChat
@@ -42,6 +43,7 @@ from flywheel.formats.openai_responses import OpenAIResponses
 from flywheel.formats.openclaw import OpenClaw
 from flywheel.formats.opencode import OpenCode
 from flywheel.formats.openhands import OpenHands
+from flywheel.formats.openinference import OpenInference
 from flywheel.formats.otlp import Otlp
 from flywheel.formats.pi_agent import PiAgent
 from flywheel.formats.preference_pairs import PreferencePairs
@@ -72,6 +74,8 @@ READERS: tuple[Reader, ...] = (
     NemoGym(),
     OpenAIChat(),
     OpenAIResponses(),
+    MLflow(),
+    OpenInference(),
     Otlp(),
     PreferencePairs(),
     ShareGPT(),

@@ -12,7 +12,7 @@ from flywheel.formats.span_view import Found, View
 from flywheel.formats.times import Time, read_time
 from flywheel.formats.usage import money
 
-ERROR = "STATUS_CODE_ERROR"
+OK, ERROR = "STATUS_CODE_OK", "STATUS_CODE_ERROR"
 
 
 def span_times(view: View) -> tuple[Time, Time]:
@@ -29,12 +29,15 @@ def times_of(view: View) -> dict[str, Any]:
     return {"ts": start.at, "ts_end": end.at, "ts_raw": start.raw}
 
 
-def error_of(view: View) -> dict[str, Any]:
-    """`error_type` and `error_message` of a span that failed: its own, or of the exception it recorded. Else empty."""
+def error_of(view: View, raised: bool = False) -> dict[str, Any]:
+    """`error_type` and `error_message` of a span that failed: its own, or of the exception it recorded. Else empty.
+
+    An exception that was recorded on a span without a status may have been handled; with `raised` it counts.
+    """
     kind = view.text("error.type")
-    if view.row.status != ERROR and kind is None:
-        return {}
     exceptions = [event.attributes for event in view.events if event.name == "exception"]
+    if view.row.status != ERROR and kind is None and (not raised or not exceptions or view.row.status == OK):
+        return {}
     exception = exceptions[-1] if exceptions else view.attributes
     kind = kind or as_text(exception.get("exception.type"))
     message = view.row.status_message or as_text(exception.get("exception.message")) or view.text("error.message")
@@ -43,7 +46,7 @@ def error_of(view: View) -> dict[str, Any]:
 
 def tool_columns(view: View) -> dict[str, Any]:
     """Columns of a tool's result."""
-    return {"span_id": view.row.span_id, **times_of(view), **error_of(view)}
+    return {"span_id": view.row.span_id, **times_of(view), **error_of(view, raised=True)}
 
 
 def call_columns(view: View, found: Found) -> dict[str, Any]:

@@ -84,7 +84,7 @@ def _of_list(items: list[Any], role: str) -> list[Message] | None:
 def _is_message(body: Mapping[str, Any]) -> bool:
     if isinstance(body.get("role"), str):
         return bool({"content", "parts", "tool_calls"} & set(body))
-    kind = body.get("type")
+    kind = as_text(body.get("type"))
     return kind in (*_CALLS, *_RESULTS, *_REASONING) or (kind in _LANGCHAIN and "content" in body)
 
 

@@ -52,7 +52,9 @@ def head_columns(known: Sequence[Known], root: Known) -> dict[str, Any]:
         "environment": _first(known, root, lambda found: found.environment)
         or first_text(view.resource, "deployment.environment.name", "deployment.environment"),
         "task_id": first_text(metadata, "task_id") or _attribute(known, "task_id", "metadata.task_id"),
-        "agent_name": _first(known, root, lambda found: found.agent_name) or first_text(view.resource, "service.name"),
+        "agent_name": _first(known, root, lambda found: found.agent_name)
+        or first_text(view.resource, "service.name")
+        or next((its.row.name for its, found in known if found.kind == "agent"), None),
         "agent_version": _first(known, root, lambda found: found.agent_version)
         or first_text(view.resource, "service.version"),
         "model": _first(calls, None, lambda found: found.model),

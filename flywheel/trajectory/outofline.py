@@ -65,6 +65,7 @@ _SIGNS = (
     '"bytes"',
     '"blob"',
 )
+_SIGN = re.compile("|".join(map(re.escape, _SIGNS)))
 _DATA_URL = re.compile(r'(?<!\\)"(data:[^"\\,]{0,200};base64,)([A-Za-z0-9+/]+={0,2})"(?!\s*:)')
 _FIELD = re.compile(
     r'(?<!\\)"(data|content|file_data|b64_json|base64|bytes|image|audio|video|blob)"(\s*:\s*)"([A-Za-z0-9+/]{16,}={0,2})"'
@@ -147,7 +148,7 @@ def _stays(row: Any) -> bool:
         if text is not None and len(text) > LONG // 4:
             return False
     for text in jsons(row):
-        if text is not None and (len(text) > LONG // 4 or any(sign in text for sign in _SIGNS)):
+        if text is not None and (len(text) > LONG // 4 or _SIGN.search(text) is not None):
             return False
     return True
 

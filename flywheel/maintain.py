@@ -2,7 +2,7 @@
 
     flywheel lake compact | vacuum | verify
 
-Not covered: erasure and expiry of snapshots (a later issue).
+Not covered: erasure (`erase.py`), expiry of snapshots.
 """
 
 from __future__ import annotations

@@ -32,14 +32,21 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
             "flywheel.ingest_source", "flywheel.ingest_pool",
             "flywheel.datadocs", "flywheel.triage", "flywheel.repair", "flywheel.curate", "flywheel.train",
             "flywheel.evaluate", "flywheel.gate", "flywheel.promote", "flywheel.rollback", "flywheel.history",
-            "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.export", "flywheel.maintain",
+            "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.export", "flywheel.erase",
+            "flywheel.maintain",
             "flywheel.champion", "flywheel.turn", "flywheel.serve", "flywheel.reverify")),
     ("L5", ("flywheel.stages", "flywheel.terminal", "flywheel.outcome", "flywheel.markdown")),
     ("L6", ("flows", "flywheel.demo", "flywheel.commands", "flywheel.__main__")),
 ]  # fmt: skip
 
 # What one verb may use of another: helpers that are no verbs themselves.
-BESIDE_VERBS = {"flywheel.ingest_source", "flywheel.ingest_pool", "flywheel.page", "flywheel.datadocs", "flywheel.champion"}
+BESIDE_VERBS = {
+    "flywheel.ingest_source",
+    "flywheel.ingest_pool",
+    "flywheel.page",
+    "flywheel.datadocs",
+    "flywheel.champion",
+}
 
 DOORS = {
     "prefect": ("flows/",),

@@ -113,6 +113,22 @@ def verify(root: Path | None, as_json: bool) -> None:
     run_maintenance("verify", root, as_json)
 
 
+@lake.command()
+@common
+@click.option("--user", required=True, help="The application's own id of the user; the lake knows only its keyed hash.")
+@click.option("--dry-run", is_flag=True, help="Say what would go, change nothing.")
+def erase(root: Path | None, as_json: bool, user: str, dry_run: bool) -> None:
+    """Erase what a user said from every table version, landing object, staged batch and curriculum."""
+    from flywheel.erase import erase as verb
+    from flywheel.stages import opened
+    from flywheel.terminal import TerminalProgress
+    from flywheel.terminal import show as show_result
+
+    workspace, config = opened(root)
+    with TerminalProgress("erase") as progress:
+        show_result(verb(workspace, config, user=user, dry_run=dry_run, progress=progress), as_json)
+
+
 def run_maintenance(name: Upkeep, root: Path | None, as_json: bool) -> None:
     """One function of store/lake_maintain.py on this workspace's lake."""
     from flywheel.maintain import maintain

@@ -73,6 +73,7 @@ class Found:
     clusters: tuple[str, ...]  # whose failures are all erased: their titles quote the errors
     quarantined: tuple[tuple[str, int], ...]  # source and byte offset of refused records that name the user
     sources: tuple[str, ...]  # landing objects that the trajectories came from
+    unread: tuple[str, ...] = ()  # and those of them that only a staged batch knows
     objects: tuple[str, ...] = ()  # sha256 of the landing objects that stand in their place
     curricula: tuple[str, ...] = ()
     curriculum_rows: tuple[str, ...] = ()
@@ -89,6 +90,12 @@ def find(lake: Lake, user_hash: str, erased_at: datetime) -> Found:
     """What the published lake holds of the user and what used it. Nothing is changed."""
     with lake.connect() as con:
         ids = [row[0] for row in con.execute(_FOUND, {"user": user_hash}).fetchall()]
+    return with_consequences(lake, user_hash, erased_at, ids)
+
+
+def with_consequences(lake: Lake, user_hash: str, erased_at: datetime, ids: Sequence[str]) -> Found:
+    """Everything else that goes with those trajectories, and what was made from them."""
+    with lake.connect() as con:
 
         def column(sql: str, **parameters: object) -> tuple[str, ...]:
             rows = con.execute(sql, {"ids": ids, **parameters}).fetchall()

@@ -276,6 +276,9 @@ def _assessment(item: Mapping[str, Any], key: str, native_id: str) -> Outcome:
     if item.get("valid") is False:
         columns["polarity"] = None
     rest = {name: thing for name, thing in item.items() if name not in _ASSESSMENT}
+    packing = {k: v for k, v in as_dict(as_dict(expected).get("serialized_value")).items() if k != "value"}
+    rest |= {"expectation": packing} if packing else {}
+    rest |= {"source_type": source["source_type"]} if "source_type" in source else {}
     rest |= {"feedback": more} if (more := {k: v for k, v in feedback.items() if k != "value"}) else {}
     identity = as_text(item.get("assessment_id")) or dumps([name, source, feedback, expected])
     return Outcome(

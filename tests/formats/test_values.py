@@ -25,6 +25,7 @@ from flywheel.formats.containers import container_of, records_of, spooled
 from flywheel.formats.parse import NumberText
 from flywheel.formats.read import Chunks
 from flywheel.formats.reader import Record
+from flywheel.formats.spans import hex_id
 from flywheel.formats.times import read_time
 from flywheel.records import Fragment
 
@@ -104,6 +105,8 @@ class Rows:
         if leaf in self.texts or leaf.strip() in self.all or self._time(leaf):
             return True
         if NUMBER.fullmatch(leaf) and self._number(leaf):
+            return True
+        if leaf.endswith("=") and hex_id(leaf) in self.texts:  # an id that was base64 is hex in the rows
             return True
         leaf = leaf.removeprefix("\0json:")  # how Hermes marks a column that holds JSON
         decoded = loads(leaf) if leaf[:1] in "[{" else None

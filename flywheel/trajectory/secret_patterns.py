@@ -78,6 +78,7 @@ SECRETS: tuple[Pattern, ...] = (
         checks.assigned,
         rb"(?i)(?:bearer|basic|token)[\s:\x80-\xff]{1,9}[A-Za-z0-9._~+/\-]{16}",
         reach=50,
+        first=re.compile(r"(?ai:bearer|basic|token)"),
     ),
     Pattern(
         "API_KEY",
@@ -139,6 +140,7 @@ SECRETS: tuple[Pattern, ...] = (
         rb"(?i)" + _NAMES.encode() + rb"(?:\\{0,3}[\"'])?[\s\x80-\xff]{0,9}[:=][\s\x80-\xff]{0,9}"
         rb"(?:\\{0,3}[\"'])?[A-Za-z0-9_.+/\-]{20}",
         reach=64,
+        first=re.compile(rf"(?ai:{_NAMES})"),
     ),
     Pattern(
         "SECRET",
@@ -150,5 +152,6 @@ SECRETS: tuple[Pattern, ...] = (
         rb"(?i)(?:token|key|secret|credential)s?[^A-Za-z0-9_]"
         rb"(?:[^\n]{0,120}[^A-Za-z0-9+/_\-\n])?[A-Za-z0-9+/_\-]{24}",
         reach=84,
+        first=re.compile(r"(?ai:token|key|secret|credential)"),
     ),
 )

@@ -18,6 +18,7 @@ from turns import Turned
 
 import flywheel
 from flywheel.__main__ import cli
+from flywheel.formats.sniff import READERS
 from flywheel.ingest import ingest
 from flywheel.triage import triage
 from flywheel.validate import validate
@@ -71,6 +72,13 @@ def test_what_tools_answered_and_loops_in_real_traces(sample_lake: Workspace) ->
     with flywheel.connect(sample_lake.root) as con:
         found = {question: con.sql(query).fetchall() for question, query in QUESTIONS}
     assert all(found[question] for question in WITHOUT_ROWS)
+
+
+def test_the_page_of_formats_names_every_reader() -> None:
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(reader.name for reader in READERS)
 
 
 def test_the_notebook_runs(sample_lake: Workspace, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from flywheel.formats.parse import Decoded, try_loads
 from flywheel.formats.reader import as_dict, as_list, as_text
 from flywheel.formats.span_messages import Message, choices_of, messages_of
-from flywheel.formats.span_view import Found, View, loosely, tokens
+from flywheel.formats.span_view import NOTHING, Found, View, loosely, tokens
 from flywheel.formats.usage import Usage, openai_usage
 
 _KINDS = {
@@ -28,7 +28,7 @@ _NOT_SAMPLING = ("messages", "tools", "model", "input", "prompt", "functions", "
 def read(view: View) -> Found:
     """What MLflow says of a span; nothing where it has no type of its."""
     if not any(key.startswith("mlflow.span") for key in view.attributes):
-        return Found()
+        return NOTHING
     flags: list[str] = []
 
     def get(name: str) -> Any:

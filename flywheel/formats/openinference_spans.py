@@ -13,7 +13,7 @@ from typing import Any
 
 from flywheel.formats.reader import as_dict, as_list, as_text
 from flywheel.formats.span_messages import Message, messages_of, one_message
-from flywheel.formats.span_view import Found, View, loosely, nested, tokens
+from flywheel.formats.span_view import NOTHING, Found, View, loosely, nested, tokens
 
 _KINDS = {
     "LLM": "llm", "TOOL": "tool", "AGENT": "agent", "CHAIN": "chain", "RETRIEVER": "retriever",
@@ -30,7 +30,7 @@ def read(view: View) -> Found:
     inputs = _messages(listed(view, "llm.input_messages"))
     said = _messages(listed(view, "llm.output_messages"))
     if kind is None and inputs is None and said is None:
-        return Found()
+        return NOTHING
     value, result = _value(view, "input"), _value(view, "output")
     settings = as_dict(loosely(view.first("llm.invocation_parameters")))
     return Found(

@@ -96,10 +96,15 @@ class Found:
 
     def over(self, other: Found) -> Found:
         """What this one says, else the other."""
+        if self is NOTHING or other is NOTHING:  # most dialects say nothing of most spans
+            return other if self is NOTHING else self
         gaps = {f.name: getattr(other, f.name) for f in fields(self) if getattr(self, f.name) is None}
         metadata = {**(other.metadata or {}), **(self.metadata or {})} or None
         flags = tuple(dict.fromkeys((*self.flags, *other.flags)))
         return replace(self, **{**gaps, "metadata": metadata, "flags": flags})
+
+
+NOTHING = Found()
 
 
 def view_of(row: Span | None, logs: Iterable[Span]) -> View:

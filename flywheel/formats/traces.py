@@ -26,15 +26,13 @@ from flywheel.formats import (
     openinference_spans,
     vendor_spans,
 )
-from flywheel.formats.messages import Conversation, read_content
-from flywheel.formats.parse import dumps
-from flywheel.formats.span_columns import call_columns, error_of, times_of
-from flywheel.formats.span_graph import Graph
-from flywheel.formats.span_messages import messages_of
+from flywheel.formats.messages import Conversation
+from flywheel.formats.span_columns import error_of
 from flywheel.formats.span_outcomes import evaluations
-from flywheel.formats.span_view import Found, View, view_of
+from flywheel.formats.span_view import NOTHING, Found, View, view_of
 from flywheel.formats.spans import LOG
 from flywheel.formats.trace_head import Known, head_columns
+from flywheel.formats.trace_steps import graph_of
 from flywheel.records import Fragment, Span, ToolCall, content_id
 
 DIALECTS = (
@@ -45,7 +43,6 @@ DIALECTS = (
     genai.read,
     vendor_spans.read,
 )
-_BESIDE = ("retriever", "reranker", "embedding")
 
 
 def finish_trace(fragment: Fragment) -> Iterator[Fragment]:
@@ -177,7 +174,7 @@ def _weight(row: Span) -> tuple[int, int, int]:
 
 
 def _found(view: View) -> Found:
-    found = Found()
+    found = NOTHING
     for dialect in DIALECTS:
         found = found.over(dialect(view))
     return found
@@ -190,8 +187,7 @@ class _Agent:
         self.whole, self.trace, self.part, self.top = fragment, trace, part, part.top
         key = fragment.key
         self.key = key if part.top is None else content_id("trajectory", fragment.trajectory.format, key, part.top)
-        self.graph = _graph(part.known)
-        self.steps, self.calls = self.graph.emit(Conversation(self.key))
+        self.steps, self.calls = graph_of(part.known).emit(Conversation(self.key))
 
     def fragment(self, keys: dict[str, str], made: dict[str | None, _Agent]) -> Fragment:
         head = self.whole.trajectory
@@ -261,46 +257,3 @@ class _Agent:
 
 
 _INCOMPLETE = {"truncated_attribute", "dropped_attributes", "content_not_captured"}
-
-
-def _graph(known: Sequence[Known]) -> Graph:
-    graph = Graph()
-    calls = [found for _, found in known if found.kind == "llm"]
-    asked = not any(found.inputs for found in calls)
-    if asked:
-        _add_outer(graph, known, "input", "user")
-    for view, found in known:
-        if found.kind == "llm":
-            graph.add_call(found, call_columns(view, found), error_of(view))
-        elif found.kind == "tool":
-            graph.add_tool(view, found)
-        elif found.kind in _BESIDE:
-            _add_beside(graph, view, found)
-    graph.place_tools()
-    if asked and not calls:
-        _add_outer(graph, known, "output", "assistant")
-    return graph
-
-
-def _add_outer(graph: Graph, known: Sequence[Known], side: str, role: str) -> None:
-    """What the outermost span was given or gave, where no call of a model tells."""
-    for view, found in known:
-        value = getattr(found, side)
-        if value is None or found.kind in ("tool", "llm", *_BESIDE):
-            continue
-        messages = messages_of(value, role) or [{"role": role, "content": value}]
-        for message in messages if side == "input" else messages[-1:]:
-            own = {"span_id": view.row.span_id, **({} if message.get("role") != "assistant" else {"sampled": None})}
-            graph.add_message(message, {**own, **(times_of(view) if side == "output" else {})})
-        return
-
-
-def _add_beside(graph: Graph, view: View, found: Found) -> None:
-    content = read_content({"content": found.input})
-    usage = call_columns(view, found)
-    kept = ("span_id", "model", "ts", "ts_end", "ts_raw", "cost_usd")
-    columns = {key: value for key, value in usage.items() if key in kept or key.endswith("_tokens")}
-    documents = found.documents if found.documents is not None else found.output
-    message = {"role": "event", "name": view.row.name, "content": content.text, "kind": found.kind}
-    columns |= {"parts": dumps(documents) if documents is not None else None, **error_of(view)}
-    graph.add_event(message, columns)

@@ -15,7 +15,7 @@ from typing import Any
 
 from flywheel.formats.reader import as_dict, as_list, as_text, first_text
 from flywheel.formats.span_messages import Message, messages_of, one_message, opened
-from flywheel.formats.span_view import Found, View, loosely, tokens
+from flywheel.formats.span_view import NOTHING, Found, View, loosely, tokens
 from flywheel.formats.usage import count
 
 _LANGFUSE = {
@@ -23,12 +23,16 @@ _LANGFUSE = {
     "evaluator": "evaluator", "guardrail": "guardrail", "chain": "chain", "span": "chain", "event": "chain",
 }  # fmt: skip
 _LANGSMITH = {"llm": "llm", "tool": "tool", "retriever": "retriever", "chain": "chain", "embedding": "embedding"}
+_PYDANTIC = {
+    "tool_arguments", "tool_response", "final_result", "agent_name", "pydantic_ai.all_messages", "all_messages_events",
+    "gen_ai.aggregated_usage.input_tokens", "gen_ai.aggregated_usage.output_tokens", "model_request_parameters",
+}  # fmt: skip
 _VERCEL_CALLS = ("doGenerate", "doStream")
 
 
 def read(view: View) -> Found:
     """What the vendors say of a span."""
-    found = Found()
+    found = NOTHING
     for dialect in (_langfuse, _langsmith, _vercel, _pydantic):
         found = found.over(dialect(view))
     return found
@@ -36,7 +40,7 @@ def read(view: View) -> Found:
 
 def _langfuse(view: View) -> Found:
     if not any(key.startswith("langfuse.") for key in view.attributes):
-        return Found()
+        return NOTHING
     at = "langfuse.observation."
     kind = _LANGFUSE.get((view.text(at + "type") or "").lower())
     given, said = loosely(view.first(at + "input")), loosely(view.first(at + "output"))
@@ -88,7 +92,7 @@ def _buckets(usage: Mapping[str, Any]) -> Any:
 
 def _langsmith(view: View) -> Found:
     if not any(key.startswith("langsmith.") for key in view.attributes):
-        return Found()
+        return NOTHING
     kind = _LANGSMITH.get(view.text("langsmith.span.kind") or "")
     metadata = {key: loosely(value) for key, value in view.below("langsmith.metadata.").items()}
     given, said = loosely(view.first("gen_ai.prompt", "inputs")), loosely(view.first("gen_ai.completion", "outputs"))
@@ -108,7 +112,7 @@ def _langsmith(view: View) -> Found:
 
 def _vercel(view: View) -> Found:
     if not any(key.startswith("ai.") for key in view.attributes) and not (view.row.name or "").startswith("ai."):
-        return Found()
+        return NOTHING
     operation = view.text("ai.operationId") or view.row.name or ""
     kind = _vercel_kind(view, operation)
     flags: list[str] = []
@@ -175,6 +179,8 @@ def _vercel_answer(view: View) -> list[list[Message]] | None:
 
 def _pydantic(view: View) -> Found:
     """Logfire's names before the conventions had some, and what they still lack."""
+    if not view.attributes.keys() & _PYDANTIC:
+        return NOTHING
     said = view.first("tool_response", "final_result")
     all_messages = loosely(view.first("pydantic_ai.all_messages", "all_messages_events"))
     return Found(

@@ -17,14 +17,14 @@ Not covered: one trajectory on several lines (write it again when it's longer: t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flywheel.formats import feedback
-from flywheel.formats.agent_quick import EPOCH, MILLISECONDS, quick_rows
-from flywheel.formats.messages import CALLERS, ROLES, Conversation, read_content
-from flywheel.formats.parse import dumps
+from flywheel.formats.agent_quick import QuickLine, decoded, rows_of
+from flywheel.formats.agent_steps import add_step
+from flywheel.formats.messages import Conversation
+from flywheel.formats.parse import Decoded, decode, dumps
 from flywheel.formats.reader import (
     Head,
     Match,
@@ -32,7 +32,6 @@ from flywheel.formats.reader import (
     Source,
     as_dict,
     as_float,
-    as_int32,
     as_list,
     as_text,
     fingerprint,
@@ -40,7 +39,7 @@ from flywheel.formats.reader import (
 )
 from flywheel.formats.times import read_time, worst
 from flywheel.formats.usage import count, money
-from flywheel.records import Fragment, Outcome, Reject, Trajectory, content_id
+from flywheel.records import Fragment, Outcome, Reject, Step, ToolCall, Trajectory, content_id
 
 _GOOD = {"success", "succeeded", "passed", "pass", "resolved", "solved", "completed"}
 _BAD = {"failure", "failed", "fail", "error", "unresolved", "timeout", "aborted"}
@@ -56,14 +55,6 @@ _HEAD = {
     "metadata": "metadata",
 }  # fmt: skip
 _APART = {"agent", "failure", "usage", "steps", "feedback", "outcome"}
-_STEP: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
-    "id": ("native_id", as_text), "index": ("native_ix", as_int32), "name": ("name", as_text),
-    "reasoning": ("reasoning", lambda value: value if isinstance(value, str) else None),
-    "tool_call_id": ("tool_call_id", as_text), "tokens_in": ("input_tokens", count),
-    "tokens_out": ("output_tokens", count), "cost_usd": ("cost_usd", money), "model": ("model", as_text),
-    "finish_reason": ("finish_reason_raw", as_text),
-}  # fmt: skip
-_STEP_APART = {"role", "ts", "content", "tool_calls", "error"}
 
 
 class AgentJsonl:
@@ -72,6 +63,7 @@ class AgentJsonl:
     name = "agent_jsonl"
     version = "1"
     independent = True
+    quick = staticmethod(decoded)
 
     def sniff(self, head: Head) -> Match | None:
         if not head.values:
@@ -82,9 +74,12 @@ class AgentJsonl:
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
         first = source.first_record
         for record in records:
-            first = first or fingerprint(record.value)
-            value = record.value
-            if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
+            first = first or fingerprint(_generally(record))
+            quick = _quickly(record, source, first) if isinstance(record.value, QuickLine) else None
+            value = _generally(record) if quick is None else None
+            if quick is not None:
+                yield quick
+            elif not isinstance(value, dict) or not isinstance(value.get("steps"), list):
                 yield record.reject("not_agent_jsonl", "the record has no list of `steps`")
             else:
                 yield _fragment(value, record, source, first)
@@ -98,18 +93,42 @@ def _looks_like(value: Any) -> bool:
     return all(isinstance(step, dict) and isinstance(step.get("role"), str) for step in steps[:3])
 
 
+def _generally(record: Record) -> Any:
+    """The record's value, decoded in the general way if it wasn't."""
+    if not isinstance(record.value, QuickLine):
+        return record.value
+    again = decode(record.raw or b"")
+    return again.value if isinstance(again, Decoded) else None
+
+
+def _quickly(record: Record, source: Source, first: str) -> Fragment | None:
+    line: QuickLine = record.value
+    native_id = as_text(line.head.get("trajectory_id"))
+    if native_id is None:
+        return None
+    this = trajectory_id("agent_jsonl", native_id, first)
+    rows = rows_of(line.steps, this)
+    return None if rows is None else _whole(line.head, rows, {"exact"}, record, source, this)
+
+
 def _fragment(value: Mapping[str, Any], record: Record, source: Source, first: str) -> Fragment:
     native_id = as_text(value.get("trajectory_id"))
     this = trajectory_id("agent_jsonl", native_id or fingerprint(value), first)
-    qualities = {"exact"}
-    found = quick_rows(value["steps"], this)
-    if found is None:
-        conversation, qualities = Conversation(this), {"missing"}
-        for step in value["steps"]:
-            _add_step(conversation, step, qualities)
-        found = conversation.finish()
-    steps, tool_calls = found
-    outcomes = _outcomes(value, this)
+    conversation, qualities = Conversation(this), {"missing"}
+    for step in value["steps"]:
+        add_step(conversation, step, qualities)
+    return _whole(value, conversation.finish(), qualities, record, source, this)
+
+
+def _whole(
+    value: Mapping[str, Any],
+    rows: tuple[tuple[Step, ...], tuple[ToolCall, ...]],
+    qualities: set[str],
+    record: Record,
+    source: Source,
+    this: str,
+) -> Fragment:
+    steps, calls = rows
     trajectory = Trajectory(
         trajectory_id=this,
         content_sha256="",
@@ -119,10 +138,12 @@ def _fragment(value: Mapping[str, Any], record: Record, source: Source, first: s
         n_steps=len(steps),
         content_complete=True,
         quality_flags=record.repairs if steps else (*record.repairs, "no_steps"),
-        **_head(value, native_id, qualities),
+        **_head(value, as_text(value.get("trajectory_id")), qualities),
     )
-    rows: dict[str, Any] = {"steps": steps, "tool_calls": tool_calls, "outcomes": outcomes}
-    return Fragment(key=this, record_ix=record.ix, trajectory=trajectory, **rows)
+    outcomes = _outcomes(value, this)
+    return Fragment(
+        key=this, record_ix=record.ix, trajectory=trajectory, steps=steps, tool_calls=calls, outcomes=outcomes
+    )
 
 
 def _head(value: Mapping[str, Any], native_id: str | None, qualities: set[str]) -> dict[str, Any]:
@@ -159,103 +180,6 @@ def _head(value: Mapping[str, Any], native_id: str | None, qualities: set[str]) 
     }
     rest = _head_rest(value, columns)
     return columns | {"extra": dumps(rest) if rest else None}
-
-
-def _add_step(conversation: Conversation, step: Any, qualities: set[str]) -> None:
-    if not isinstance(step, dict):
-        conversation.add(role="event", content_state="missing", raw=dumps(step), quality_flags=("not_a_message",))
-        return
-    columns: dict[str, Any] = {}
-    rest: dict[str, Any] = {}
-    for key, value in step.items():
-        if value is None or key in _STEP_APART:
-            continue
-        if key in _STEP:
-            column, convert = _STEP[key]
-            found = value if type(value) is str and value and convert is as_text else convert(value)
-            if found is not None:
-                columns[column] = found
-                continue
-        rest[key] = value
-    role = _role(step.get("role"), columns, rest)
-    if step.get("ts") is not None:
-        columns["ts"], columns["ts_raw"] = _time(step["ts"], qualities)
-        if columns["ts_raw"] is None:
-            rest["ts"] = step["ts"]
-    if step.get("error"):
-        _add_error(step["error"], columns, rest)
-    calls = step.get("tool_calls")
-    if calls and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
-        rest["tool_calls"] = calls
-    if "finish_reason_raw" in columns:
-        columns["finish_reason"] = columns["finish_reason_raw"]
-    if rest:
-        columns["extra"] = dumps(rest)
-    content = step.get("content")
-    if isinstance(content, str):
-        columns["content"], columns["content_state"] = content, "present"
-    else:
-        read = read_content(step)
-        columns |= {"content": read.text, "content_state": read.state, "parts": read.parts, "refusal": read.refusal}
-    if step.get("truncated") is True:
-        columns["content_state"] = "truncated"
-    step_ix = conversation.add(role=role, **columns)
-    if role == "tool":
-        conversation.result(step_ix, is_error=_is_error(step), error_type=columns.get("error_type"))
-    elif role in CALLERS and calls:
-        _add_calls(conversation, step_ix, calls)
-
-
-def _role(raw: Any, columns: dict[str, Any], rest: dict[str, Any]) -> str:
-    role = ROLES.get(raw) or ROLES.get(raw.lower(), "event") if isinstance(raw, str) else "event"
-    if role == "assistant":
-        columns["sampled"] = True
-    elif role == "event" and raw != "event":
-        columns["quality_flags"] = ("odd_role",)
-    if isinstance(raw, str):
-        columns["role_raw"] = raw
-    elif raw is not None:
-        rest["role"] = raw
-    return role
-
-
-def _add_error(error: Any, columns: dict[str, Any], rest: dict[str, Any]) -> None:
-    detail = as_dict(error)
-    columns["error_type"] = as_text(detail.get("type"))
-    columns["error_message"] = as_text(error) or as_text(detail.get("message"))
-    if not isinstance(error, str) and detail.keys() != {"type", "message"}:
-        rest["error"] = error
-
-
-def _time(value: Any, qualities: set[str]) -> tuple[datetime | None, str | None]:
-    if type(value) is int and value in MILLISECONDS:
-        qualities.add("exact")
-        return EPOCH + timedelta(milliseconds=value), str(value)
-    time = read_time(value)
-    qualities.add(time.quality)
-    return time.at, time.raw
-
-
-def _add_calls(conversation: Conversation, step_ix: int, calls: Any) -> None:
-    for call in as_list(calls):
-        if isinstance(call, dict):
-            rest = {key: value for key, value in call.items() if key not in ("id", "name", "arguments")}
-            named = {"extra": rest} if rest else {}
-            conversation.call(
-                step_ix,
-                call_id=as_text(call.get("id")),
-                arguments=call.get("arguments"),
-                name=as_text(call.get("name")),
-                kind="function",
-                **named,
-            )
-
-
-def _is_error(step: Mapping[str, Any]) -> bool | None:
-    if step.get("error"):
-        return True
-    code = step.get("exit_code")
-    return code != 0 if isinstance(code, int) and not isinstance(code, bool) else None
 
 
 def _head_rest(value: Mapping[str, Any], columns: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from flywheel.formats.read import Chunks, read_head, read_records
+from flywheel.formats.read import Chunks, Quick, read_head, read_records
 from flywheel.formats.reader import Container, Head, Record, Unit
 from flywheel.records import Reject
 
@@ -53,10 +53,12 @@ def head_of(chunks: Chunks, container: Container, uri: str) -> Head:
     return Head(values=tuple(values), in_array=False, container=container, uri=uri)
 
 
-def records_of(chunks: Chunks, container: Container, unit: Unit) -> Iterator[Record | Reject]:
+def records_of(
+    chunks: Chunks, container: Container, unit: Unit, quick: Quick | None = None
+) -> Iterator[Record | Reject]:
     """The records of a source in order. Never raises on data."""
     if container == "json":
-        yield from read_records(chunks, unit)
+        yield from read_records(chunks, unit, quick)
         return
     from flywheel.formats import cassettes, csv_rows, event_stream, otlp_proto, parquet_rows
 

@@ -20,15 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
+
+from flywheel.formats.equal_keys import agrees, count_keys
 
 MAX_DEPTH = 256  # json, dumps and redaction recurse; Python allows about 1000 frames in all, ours included
 _QUICK_FROM = 2 << 10  # bytes: below, the exact parser is done before the quick one has looked for equal keys
 _UTF8_BOM = b"\xef\xbb\xbf"
 _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
-_OPENING = tuple('":,[{ \t\r\n')  # the quote: of the empty key
-_IS_OPENING = np.zeros(256, bool)
-_IS_OPENING[list(map(ord, _OPENING))] = True
 _PYTHON_REPR = re.compile(r"\s*[\[({]+\s*(?:'|None|True|False|\w+\()")
 
 
@@ -85,7 +83,7 @@ def loads(text: str) -> Decoded:
     hooks = _Hooks()
     # strict=False: raw tabs and newlines inside strings are common, harmless, and unambiguous.
     settings: dict[str, Any] = {
-        "parse_float": _number,
+        "parse_float": number,
         "parse_constant": hooks.constant,
         "object_pairs_hook": hooks.pairs,
         "strict": False,
@@ -115,12 +113,13 @@ def decode(data: bytes) -> Decoded | Bad:
     return Decoded(decoded.value, repairs + decoded.repairs)
 
 
-def _number(text: str) -> float | NumberText:
+def number(text: str) -> float | NumberText:
+    """A JSON number that is no integer, as it was typed."""
     value = float(text)
     return value if repr(value) == text else NumberText(text)
 
 
-_DECODER = msgspec.json.Decoder(float_hook=_number)
+_DECODER = msgspec.json.Decoder(float_hook=number)
 
 
 def _quick(data: bytes, limit: int) -> Decoded | None:
@@ -135,65 +134,8 @@ def _quick(data: bytes, limit: int) -> Decoded | None:
         return None
     if not isinstance(value, (dict, list)):
         return Decoded(value)
-    keys = _count_keys(value, limit)
-    most, openers = _most_keys(data)
-    # `most` are the keys that are there, lost ones, and strings that begin with a colon; `openers` these strings, and
-    # keys whose last character is like what stands before a string. Without such keys, equal numbers mean no lost ones.
-    if keys is None or (keys != most and (keys != most - openers or _has_odd_key(value))):
-        return None
-    return Decoded(value)
-
-
-def _count_keys(value: dict[str, Any] | list[Any], levels: int) -> int | None:
-    """How many keys all objects of the value have together; None if it nests deeper than the levels."""
-    if levels == 0:
-        return None
-    keys = len(value) if type(value) is dict else 0
-    for item in value.values() if type(value) is dict else value:
-        if type(item) is dict or type(item) is list:
-            inner = _count_keys(item, levels - 1)
-            if inner is None:
-                return None
-            keys += inner
-    return keys
-
-
-def _has_odd_key(value: Any) -> bool:
-    """Whether some key ends with a character that may stand before a string."""
-    if isinstance(value, dict):
-        return any(key[-1:] in _OPENING or not key for key in value) or any(map(_has_odd_key, value.values()))
-    return isinstance(value, list) and any(map(_has_odd_key, value))
-
-
-def _most_keys(data: bytes) -> tuple[int, int]:
-    """How often a quote that nothing escapes, blanks and a colon follow each other; how many of these quotes may open.
-
-    Every key ends so; but a string that begins with a colon begins so.
-    """
-    view = np.frombuffer(data, np.uint8)
-    colons = np.flatnonzero(view == ord(":"))
-    before = view[colons - 1]
-    quotes = colons[before == ord('"')] - 1
-    ahead = view[quotes - 1]
-    escaped = quotes[ahead == ord("\\")].tolist()
-    count = len(quotes) - len(escaped) + sum(_ends_string(data, at) for at in escaped)
-    openers = int(_IS_OPENING[ahead].sum())
-    for colon in colons[before <= ord(" ")].tolist():
-        at = colon - 1
-        while data[at] in b" \t\r\n":
-            at -= 1
-        if data[at] == ord('"') and _ends_string(data, at):
-            count += 1
-            openers += bool(_IS_OPENING[data[at - 1]])
-    return count, openers
-
-
-def _ends_string(data: bytes, quote: int) -> bool:
-    """Whether the quote at that place is free of a backslash before it."""
-    at = quote - 1
-    while at >= 0 and data[at] == ord("\\"):
-        at -= 1
-    return (quote - at) % 2 == 1
+    keys = count_keys(value, limit)
+    return Decoded(value) if keys is not None and agrees(keys, data, value) else None
 
 
 def decode_text(data: bytes) -> tuple[str, tuple[str, ...]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from flywheel.formats.parse import Bad, Decoded, decode
 from flywheel.formats.reader import Head, Record, Unit
@@ -18,6 +19,9 @@ from flywheel.records import Reject
 
 Chunks = Callable[[], Iterator[bytes]]
 """Opens the source anew, decompressed, and yields its bytes in pieces of any size."""
+
+Quick = Callable[[bytes], Any]
+"""A decoder of one format's own for ordinary records; None for those that `parse.decode` has to look at."""
 
 _MARKS = (
     (b"\xff\xfe\x00\x00", "utf-32-le"),
@@ -55,11 +59,11 @@ class _Ruler:
         return self.original
 
 
-def read_records(chunks: Chunks, unit: Unit) -> Iterator[Record | Reject]:
+def read_records(chunks: Chunks, unit: Unit, quick: Quick | None = None) -> Iterator[Record | Reject]:
     """The records of a source in order; a Reject for what can't be decoded or is too large to hold. Never raises."""
     encoding = encoding_of(_first(chunks))
     if encoding == "utf-8":
-        yield from _decoded(chunks, unit)
+        yield from _decoded(chunks, unit, quick)
         return
     data, repairs = _transcoded(b"".join(chunks()), encoding)
     ruler = _Ruler(encoding, data)
@@ -92,30 +96,31 @@ def _transcoded(data: bytes, encoding: str) -> tuple[bytes, tuple[str, ...]]:
         return data.decode(encoding, "replace").encode(), ("invalid_utf16",)
 
 
-def _decoded(chunks: Chunks, unit: Unit) -> Iterator[Record | Reject]:
+def _decoded(chunks: Chunks, unit: Unit, quick: Quick | None = None) -> Iterator[Record | Reject]:
     by_line = layout_of(chunks()) == "lines"
     ix = 0
     for piece in lines(chunks()) if by_line else documents(chunks(), unit == "record"):
-        for item in _values(piece, ix, by_line):
+        for item in _values(piece, ix, by_line, quick):
             yield item
             ix += 1
 
 
-def read_lines(chunks: Chunks, offset: int) -> Iterator[Record | Reject]:
+def read_lines(chunks: Chunks, offset: int, quick: Quick | None = None) -> Iterator[Record | Reject]:
     """The records of a part of a source that is made of whole lines in UTF-8 and begins at `offset`."""
     ix = 0
     for piece in lines(chunks()):
-        for item in _values(replace(piece, offset=offset + piece.offset), ix, by_line=True):
+        for item in _values(replace(piece, offset=offset + piece.offset), ix, True, quick):
             yield item
             ix += 1
 
 
-def _values(piece: Piece, ix: int, by_line: bool) -> list[Record | Reject]:
+def _values(piece: Piece, ix: int, by_line: bool, quick: Quick | None = None) -> list[Record | Reject]:
     """What one piece gives: a record or a refusal, or, for a line of several documents, one of them each."""
     if piece.data is None:
         message = f"one record of {piece.length} bytes; at most {MAX_RECORD} can be held"
         return [_reject(piece, ix, Bad("record_too_large", message))]
-    value = decode(piece.data)
+    at_once = quick(piece.data) if quick is not None else None
+    value = decode(piece.data) if at_once is None else Decoded(at_once)
     if isinstance(value, Decoded):
         return [_record(piece, ix, value)]
     if by_line and value.code == "invalid_json":

@@ -107,6 +107,7 @@ class Reader(Protocol):
 
     # Optional, `independent = True`: what a record gives depends on no other one but the first, whose fingerprint is
     # `source.first_record` if it isn't there. Lines of a large file may then be shared out among processes.
+    # Optional, `quick(data)`: decodes ordinary records in the format's own way, None for all others.
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Item]:
         """Fragments, loose outcomes and refusals in the order of the records, holding one record at a time if it can.

@@ -145,12 +145,13 @@ class Reading:
         yield from self._undecoded
 
     def _records(self) -> Iterator[Record]:
+        quick = getattr(self.reader, "quick", None)
         if self.archive is not None:
             found = member_records(self.archive, self.members)
         elif self.lines_from is not None:
-            found = read_lines(self.chunks, self.lines_from)
+            found = read_lines(self.chunks, self.lines_from, quick)
         else:
-            found = records_of(self.chunks, self.container, self.match.unit)
+            found = records_of(self.chunks, self.container, self.match.unit, quick)
         for item in found:
             self.n_records += 1
             if isinstance(item, Reject):

@@ -1,7 +1,7 @@
 """The spans of one agent, in order of time, to its message graph.
 
-Calls of models and tools make the conversation. Retrievals, rerankings and embeddings are events beside it. Where no call
-tells what the agent was asked, the outermost span does; where there is no call at all, also what it answered.
+Calls of models and tools make the conversation. Retrievals, rerankings and embeddings are events beside it. Where no
+call tells what the agent was asked, the outermost span does; where there is no call at all, also what it answered.
 
 Not covered: which spans belong to an agent (`traces.py`), the graph itself (`span_graph.py`).
 """

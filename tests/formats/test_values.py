@@ -25,7 +25,7 @@ from flywheel.formats.containers import container_of, records_of, spooled
 from flywheel.formats.parse import NumberText
 from flywheel.formats.read import Chunks
 from flywheel.formats.reader import Record
-from flywheel.formats.spans import hex_id
+from flywheel.formats.spans import KINDS, hex_id
 from flywheel.formats.times import read_time
 from flywheel.records import Fragment
 
@@ -139,7 +139,9 @@ def leaves(value: Any) -> Iterator[Any]:
     """The texts and numbers of a decoded value; sums of token counts are not: rows hold what they are sums of."""
     if isinstance(value, dict):
         for key, item in value.items():
-            if key not in SUMS:
+            if key == "kind" and isinstance(item, int) and item in range(len(KINDS)):
+                yield f"SPAN_KIND_{KINDS[item]}"  # a number of OTLP's enumeration is stored as its name
+            elif key not in SUMS:
                 yield from leaves(item)
     elif isinstance(value, list):
         for item in value:

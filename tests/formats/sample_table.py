@@ -22,6 +22,7 @@ EXPECTED: dict[str, tuple[tuple[str, ...], str]] = {
     "malformed/python_repr.jsonl": (("python_repr",), "written by repr(), which is no data format"),
     "malformed/timestamps_mixed_units.jsonl": (("unknown_format",), "times without a trace"),
     "malformed/truncated_last_line.jsonl": (("truncated_json",), "the writer died in the last line; the first is read"),
+    "mini_swe_agent/results.json": ((), "a harness report: outcomes of instances, which join their trajectories"),
     "openinference/phoenix_span_annotations.jsonl": ((), "annotations, which join the spans they name"),
     "openinference/phoenix_span_annotations_jsonified.parquet": ((), "annotations, which join the spans they name"),
     "other_agents/codex_cleanup_input.jsonl": (("invalid_json",), "its first line is no JSON; the rest is read"),
@@ -32,10 +33,11 @@ EXPECTED: dict[str, tuple[tuple[str, ...], str]] = {
     "otlp/schemas/gen-ai-output-messages.json": (("unknown_format",), "a JSON schema of the conventions, no trace"),
     "otlp/schemas/gen-ai-system-instructions.json": (("unknown_format",), "a JSON schema of the conventions, no trace"),
     "otlp/schemas/gen-ai-tool-call-result.json": (("unknown_format",), "a JSON schema of the conventions, no trace"),
+    "swe_agent/v0_all_preds.jsonl": ((), "predictions: patches, which join the trajectories of their instances"),
     "tau2_bench/submission.json": ((), "numbers for a leaderboard, no runs"),
 }
 
-# Folders whose files are held against the table. The rest still waits for its readers.
+# Every folder of the samples.
 HELD = (
     "anthropic_messages",
     "atif",

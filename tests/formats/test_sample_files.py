@@ -23,11 +23,12 @@ def test_every_file_loads_or_says_why_not(samples: Path, folder: str) -> None:
         outcome = read_chunks(chunked(path.read_bytes()), source=Source(source_id=SOURCE.source_id, uri=name))
         codes = tuple(reject.code for reject in outcome.rejects)
         expected = EXPECTED.get(name, ((), ""))[0]
-        if codes != expected or (name not in EXPECTED and not outcome.fragments and not outcome.attachments):
+        if codes != expected or (name not in EXPECTED and not outcome.fragments):
             wrong.append(f"{name}: {outcome.format}, {len(outcome.fragments)} trajectories, refused {codes}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_the_table_names_files_that_there_are(samples: Path) -> None:
+    assert sorted(HELD) == sorted(path.name for path in samples.iterdir() if path.is_dir())
     assert not [name for name in EXPECTED if not (samples / name).is_file()]
     assert all(codes or reason for codes, reason in EXPECTED.values())

@@ -86,6 +86,7 @@ READING = {
     "sql": ("sql", ["from failures_by_tool"], "rows"),
     "show": ("show", ["v0.2.0"], "related"),
     "lake verify": ("lake", ["verify"], "snapshot"),
+    "lake snapshots": ("lake", ["snapshots"], "snapshots"),
     "tasksets check": ("tasksets", ["check", "online"], "taskset_sha256"),
 }
 

@@ -87,9 +87,30 @@ def show(root: Path | None, as_json: bool, id_: str) -> None:
     run_verb("show", root, as_json, id_=id_)
 
 
+SNAPSHOTS = """
+    SELECT s.snapshot_id, s.created_at, s.state, b.n_trajectories AS added, b.reason, s.batches[1] AS batch
+    FROM snapshot s LEFT JOIN batch b ON b.batch_id = s.batches[1] ORDER BY s.created_at DESC, s.snapshot_id"""
+
+
 @cli.group()
 def lake() -> None:
     """Look after the lake's files."""
+
+
+@lake.command()
+@common
+def snapshots(root: Path | None, as_json: bool) -> None:
+    """Every published state, newest first; `flywheel sql --snapshot ID` asks an older one."""
+    from flywheel.store.lake import Lake
+    from flywheel.terminal import show as show_result
+    from flywheel.terminal import show_table
+    from flywheel.workspace import Workspace
+
+    rows = Lake(Workspace.find(root)).query(SNAPSHOTS)
+    if as_json:
+        show_result({"snapshots": rows, "n": len(rows)}, as_json)
+    else:
+        show_table("", rows)
 
 
 @lake.command()

@@ -22,6 +22,8 @@ from flywheel.store.tables import TABLES
 from flywheel.workspace import Workspace
 
 POINTS = int(os.environ.get("FLYWHEEL_KILL_POINTS", "8"))
+# Drafts of killed writers, and the journal of a publisher that was killed when all but dropping it was done.
+LEFTOVERS = ("never finished", "the next publish finishes it")
 # What is slow to import is imported before the clock starts, so that kills fall into the work.
 RUN = """
 import sys
@@ -101,7 +103,7 @@ def test_killed_at_random_moments_and_started_again_the_lake_holds_the_same_rows
         finish(start(workspace, landed))
         ends += 1
         assert state(workspace) == expected
-        assert verify(Lake(workspace)) == [] or all("never finished" in problem for problem in verify(Lake(workspace)))
+        assert not [problem for problem in verify(Lake(workspace)) if not any(left in problem for left in LEFTOVERS)]
     with capsys.disabled():
         print(f"\n  {len(hits)} kills within {took:.2f} s of work, {ends} ends: the same rows")
 

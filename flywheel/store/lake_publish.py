@@ -38,7 +38,7 @@ from flywheel.ledger import Batch, Snapshot
 from flywheel.records import canonical_json, content_id
 from flywheel.store import artifacts, lake_views
 from flywheel.store.lake_read import LakeReader, write_snapshot
-from flywheel.store.lake_staged import bounded, parts_of, scan
+from flywheel.store.lake_staged import SORT_MEMORY, bounded, parts_of, scan
 from flywheel.store.tables import TABLES, Stamps, TableSpec, stamped, to_arrow
 
 RETENTION = {
@@ -134,7 +134,7 @@ def _append_all(reader: LakeReader, journal: Journal, parent: Snapshot | None) -
     files = {table: parts_of(folder, table) for table in TABLES}
     staged = [table for table, found in files.items() if found]
     versions: dict[str, int] = json.loads(parent.table_versions) if parent else {}
-    with bounded(reader.connect(journal.parent_id), folder) as con:
+    with bounded(reader.connect(journal.parent_id), folder, SORT_MEMORY) as con:
         con.execute("CREATE SCHEMA staged")
         for table in staged:
             con.execute(f"CREATE VIEW staged.{table} AS FROM {scan(files[table])}")

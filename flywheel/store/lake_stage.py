@@ -13,8 +13,10 @@ Not covered: what makes a batch complete (`lake.py`), rows under one key that di
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from functools import lru_cache
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,11 +27,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flywheel.formats.assemble import complete, join
-from flywheel.records import Fragment, Trajectory
+from flywheel.records import Fragment
 from flywheel.store.lake_staged import bounded, parts_of, scan
 from flywheel.store.tables import TABLES, Stamps, from_arrow, stamped, to_arrow
 
-GROUP_BYTES = 16 << 20  # of text, before a row group is written
+GROUP_BYTES = 6 << 20  # of text, before a row group is written
 _ROW_BYTES = 600  # what a row weighs beside its text
 # Staged files are read once or twice and then deleted: a light compression, and dictionaries only where values repeat.
 _COMPRESSION = "lz4"
@@ -125,7 +127,7 @@ def settle(draft: Path, stamps: Stamps) -> dict[str, int]:
         con.execute(_SEVERAL.format(trajectories=scan(files["trajectory"], _PLACE)))
         if con.sql("SELECT count(*) FROM several").fetchall() != [(0,)]:
             with PartWriter(draft, "joined", stamps) as writer:
-                for sets in _row_sets(con, files):
+                for sets in _row_sets(con, draft):
                     for whole in join(sets):
                         writer.add_fragment(complete(whole))
             for table in ("trajectory", "step", "tool_call", "outcome"):
@@ -140,69 +142,95 @@ _SEVERAL = """
     CREATE TABLE several AS
     WITH placed AS (
         SELECT trajectory_id, source_id, source_record_ix, file_row_number AS row,
-            regexp_extract(filename, '\\.([^.]*)\\.parquet$', 1) AS part, n_steps, n_tool_calls AS n_calls,
-            sum(n_steps) OVER before - n_steps AS step_at, sum(n_tool_calls) OVER before - n_tool_calls AS call_at
+            regexp_extract(filename, '\\.([^.]*)\\.parquet$', 1) AS part, n_steps, coalesce(n_tool_calls, 0) AS n_calls,
+            sum(n_steps) OVER before - n_steps AS step_at,
+            sum(coalesce(n_tool_calls, 0)) OVER before - coalesce(n_tool_calls, 0) AS call_at
         FROM {trajectories}
         WINDOW before AS (PARTITION BY filename ORDER BY file_row_number ROWS UNBOUNDED PRECEDING))
-    SELECT * FROM placed WHERE trajectory_id IN (
+    SELECT *, min((part, row)) OVER (PARTITION BY trajectory_id) AS first FROM placed WHERE trajectory_id IN (
         SELECT trajectory_id FROM placed GROUP BY trajectory_id HAVING count(*) > 1)"""
+_SETS = """
+    SELECT trajectory_id, part, row, n_steps, n_calls, step_at, call_at FROM several
+    ORDER BY first, trajectory_id, source_id, source_record_ix, part, row"""
 
 
-def _row_sets(con: duckdb.DuckDBPyConnection, files: dict[str, list[Path]]) -> Iterator[list[Fragment]]:
-    """All row sets of one trajectory, in the order of sources and records; one trajectory after the other."""
-    order = "v.trajectory_id, v.source_id, v.source_record_ix, v.part, v.row"
-    heads = _rows(con, "trajectory", files, "s.file_row_number = v.row", order)
-    steps = _rows(con, "step", files, _WITHIN.format("step", "steps"), f"{order}, s.file_row_number")
-    calls = _rows(con, "tool_call", files, _WITHIN.format("call", "calls"), f"{order}, s.file_row_number")
-    outcomes = _rows(con, "outcome", files, None, "s.trajectory_id, s.filename, s.file_row_number")
+def _row_sets(con: duckdb.DuckDBPyConnection, draft: Path) -> Iterator[list[Fragment]]:
+    """All row sets of one trajectory, in the order of sources and records; one trajectory after the other.
+
+    Trajectories come in the order in which they were first written, so that what is read stands close together.
+    """
+    places, outcomes = con.cursor().execute(_SETS), _outcomes(con, parts_of(draft, "outcome"))
     outcome = next(outcomes, None)
     held: list[Fragment] = []
-    for head in heads:
-        if held and held[0].key != head.trajectory_id:
-            yield held
-            held = []
-        said = []
-        while not held and outcome is not None and outcome.trajectory_id == head.trajectory_id:
-            said.append(outcome)  # whose row set said it is not known, and they're joined anyway
-            outcome = next(outcomes, None)
-        held.append(_fragment(head, steps, calls, said))
+    read = _Places(draft)
+    while found := places.fetchmany(1000):
+        for key, part, row, n_steps, n_calls, step_at, call_at in found:
+            if held and held[0].key != key:
+                yield held
+                held = []
+            said = []
+            while not held and outcome is not None and outcome.trajectory_id == key:
+                said.append(outcome)  # whose row set said it is not known, and they're joined anyway
+                outcome = next(outcomes, None)
+            (head,) = read.rows("trajectory", part, row, 1)
+            held.append(
+                Fragment(
+                    key=key,
+                    record_ix=head.source_record_ix,
+                    trajectory=head,
+                    steps=tuple(read.rows("step", part, step_at, n_steps)),
+                    tool_calls=tuple(read.rows("tool_call", part, call_at, n_calls)),
+                    outcomes=tuple(said),
+                )
+            )
     if held:
         yield held
 
 
-_WITHIN = (
-    "s.trajectory_id = v.trajectory_id AND s.file_row_number >= v.{0}_at AND s.file_row_number < v.{0}_at + v.n_{1}"
-)
-
-
-def _fragment(head: Trajectory, steps: Iterator[Any], calls: Iterator[Any], said: list[Any]) -> Fragment:
-    return Fragment(
-        key=head.trajectory_id,
-        record_ix=head.source_record_ix,
-        trajectory=head,
-        steps=tuple(islice(steps, head.n_steps)),
-        tool_calls=tuple(islice(calls, head.n_tool_calls or 0)),
-        outcomes=tuple(said),
-    )
-
-
-def _rows(
-    con: duckdb.DuckDBPyConnection, table: str, files: dict[str, list[Path]], within: str | None, order: str
-) -> Iterator[Any]:
-    """The rows of one table that belong to trajectories written more than once, as records."""
-    if not files[table]:
+def _outcomes(con: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Iterator[Any]:
+    """The outcomes of trajectories written more than once, in the order of these."""
+    if not files:
         return
-    names = ", ".join(f"s.{name}" for name in TABLES[table].columns)
-    part = "regexp_extract(s.filename, '\\.([^.]*)\\.parquet$', 1)"
-    chosen = (
-        f"JOIN several v ON {part} = v.part AND {within}"
-        if within
-        else "SEMI JOIN several v ON s.trajectory_id = v.trajectory_id"
+    names = ", ".join(f"s.{name}" for name in TABLES["outcome"].columns)
+    found = con.cursor().sql(
+        f"SELECT {names} FROM {scan(files, _PLACE)} s JOIN (SELECT DISTINCT trajectory_id, first FROM several) v"
+        " USING (trajectory_id) ORDER BY v.first, s.trajectory_id, s.filename, s.file_row_number"
     )
-    source = scan(files[table], _PLACE)
-    found = con.cursor().sql(f"SELECT {names} FROM {source} s {chosen} ORDER BY {order}")
     for batch in found.to_arrow_reader(1024):
-        yield from from_arrow(table, pa.Table.from_batches([batch]))
+        yield from from_arrow("outcome", pa.Table.from_batches([batch]))
+
+
+class _Places:
+    """Rows of the draft by their place. The row groups that were read last are kept."""
+
+    def __init__(self, draft: Path) -> None:
+        self._draft = draft
+        self._open: dict[tuple[str, str], tuple[pq.ParquetFile, list[int]]] = {}
+        self._group = lru_cache(maxsize=6)(self._read_group)
+
+    def rows(self, table: str, part: str, at: int, n: int) -> list[Any]:
+        """So many rows of a part's table from that one on, as records."""
+        if n == 0:
+            return []
+        found = []
+        _, ends = self._file(table, part)
+        group = bisect_right(ends, at)
+        while n:
+            data, begin = self._group(table, part, group), ends[group - 1] if group else 0
+            piece = data.slice(at - begin, n)
+            found += from_arrow(table, piece)
+            at, n, group = at + piece.num_rows, n - piece.num_rows, group + 1
+        return found
+
+    def _file(self, table: str, part: str) -> tuple[pq.ParquetFile, list[int]]:
+        if (table, part) not in self._open:
+            file = pq.ParquetFile(self._draft / f"{table}.{part}.parquet")
+            sizes = (file.metadata.row_group(ix).num_rows for ix in range(file.num_row_groups))
+            self._open[table, part] = file, list(accumulate(sizes))
+        return self._open[table, part]
+
+    def _read_group(self, table: str, part: str, group: int) -> pa.Table:
+        return self._file(table, part)[0].read_row_group(group)
 
 
 def _drop_repeats(con: duckdb.DuckDBPyConnection, files: dict[str, list[Path]]) -> None:

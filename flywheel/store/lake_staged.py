@@ -24,7 +24,8 @@ from flywheel.errors import LakeError
 from flywheel.store.lake_views import quoted
 from flywheel.store.tables import TABLES
 
-MEMORY = "160MB"  # of DuckDB's own; the rest of the process needs about as much
+MEMORY = "128MB"  # of DuckDB's own, to look at narrow columns; the rest of the process needs about as much
+SORT_MEMORY = "320MB"  # to put whole rows into another order
 
 
 def parts_of(folder: Path, table: str) -> list[Path]:
@@ -44,10 +45,10 @@ def scan(files: Iterable[Path], options: str = "") -> str:
 
 
 @contextmanager
-def bounded(con: duckdb.DuckDBPyConnection, folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def bounded(con: duckdb.DuckDBPyConnection, folder: Path, memory: str = MEMORY) -> Iterator[duckdb.DuckDBPyConnection]:
     """The connection, holding little and spilling into a folder beside the given one, gone afterwards."""
     spill = folder.parent / f".{folder.name.lstrip('.')}.{os.urandom(4).hex()}.spill"
-    con.execute(f"SET memory_limit = '{MEMORY}'")
+    con.execute(f"SET memory_limit = '{memory}'")
     con.execute("SET threads = 1")
     con.execute("SET preserve_insertion_order = false")
     con.execute("SET TimeZone = 'UTC'")

@@ -20,6 +20,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -103,6 +104,8 @@ class _Shelf:
 
 def externalise(fragment: Fragment) -> Fragment:
     """The fragment with its media and long texts in `blobs`; the very same where there are none. Idempotent."""
+    if all(_stay(rows) for _, rows in _tables(fragment)):
+        return fragment
     shelf = _Shelf({blob.sha256: blob for blob in fragment.blobs})
     tables = {name: tuple(_moved(row, shelf) for row in rows) for name, rows in _tables(fragment)}
     if list(shelf.blobs.values()) == list(fragment.blobs):
@@ -141,21 +144,17 @@ def _with(fragment: Fragment, tables: Mapping[str, tuple[Any, ...]], blobs: tupl
     return replace(fragment, trajectory=tables["trajectory"][0], blobs=blobs, **rows)
 
 
-def _stays(row: Any) -> bool:
-    """Whether nothing of the row can have to move, told quickly: most rows are like that."""
-    texts, jsons = _READ[type(row)]
-    for text in texts(row):
-        if text is not None and len(text) > LONG // 4:
-            return False
-    for text in jsons(row):
-        if text is not None and (len(text) > LONG // 4 or _SIGN.search(text) is not None):
-            return False
-    return True
+def _stay(rows: Sequence[Any]) -> bool:
+    """Whether nothing of these rows (of one kind) can have to move, told quickly: most rows are like that."""
+    if not rows:
+        return True
+    texts, jsons = _READ[type(rows[0])]
+    held = [text for text in chain.from_iterable(map(jsons, rows)) if text is not None]
+    longest = max(map(len, filter(None, chain.from_iterable(map(texts, rows)))), default=0)
+    return max(longest, sum(map(len, held))) <= LONG // 4 and _SIGN.search("\n".join(held)) is None
 
 
 def _moved(row: Any, shelf: _Shelf) -> Any:
-    if _stays(row):
-        return row
     changes: dict[str, Any] = {}
     for column in _TEXT[type(row)]:
         text = getattr(row, column)

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flywheel.config import Config
 from flywheel.datadocs import render
@@ -30,11 +30,9 @@ from flywheel.progress import Progress, silent
 from flywheel.records import canonical_json, content_id
 from flywheel.store.artifacts import write_atomic
 from flywheel.store.lake import Lake
+from flywheel.store.lake_staged import StagedBatch
 from flywheel.store.suites import Check, Suite, load_suites
 from flywheel.workspace import Workspace
-
-if TYPE_CHECKING:
-    from flywheel.store.lake_staged import StagedBatch
 
 EXAMPLES = 5
 FRAME_ROWS = 500_000  # given to Great Expectations at a time
@@ -96,6 +94,8 @@ def validate(
     judged = []
     for done, batch_id in enumerate(waiting):
         progress(done, len(waiting), "batches judged")
+        if not named and batch_id not in lake.staged():
+            continue  # a killed publisher left it, and judging the one before finished that
         judged.append(_judge_and_publish(lake, batch_id, suites, reason if accept else None))
     progress(len(waiting), len(waiting), "batches judged")
     head, pages = lake.head(), tuple(verdict.data_docs for verdict in judged)
@@ -104,8 +104,6 @@ def validate(
 
 def _judge_and_publish(lake: Lake, batch_id: str, suites: Sequence[Suite], forced: str | None) -> Judged:
     """Judge one batch; write its page and its verdict rows first, so that whatever is published has a verdict."""
-    from flywheel.store.lake_staged import StagedBatch
-
     with StagedBatch(lake.staged_folder(batch_id)) as staged:
         rows = {suite.table: staged.count(suite.table) for suite in suites}
         found = [(suite, judge(suite, staged)) for suite in suites if rows[suite.table]]

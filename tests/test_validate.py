@@ -15,6 +15,7 @@ import pytest
 from flywheel.config import Config
 from flywheel.errors import ArtifactError, ConfigError, ValidationError
 from flywheel.records import Blob, Outcome, Quarantine, SourceFile, Span, Step, ToolCall, Trajectory
+from flywheel.store import lake as lake_module
 from flywheel.store.lake import Lake
 from flywheel.store.lake_staged import StagedBatch
 from flywheel.store.suites import PACKAGED, load_suites, read_suite
@@ -289,3 +290,25 @@ def test_each_planted_fault_breaks_its_check(
 
 def test_one_bad_line_of_three_is_reported_and_holds_nothing_back() -> None:
     assert broken(refused(batch("a"), 1, 3), "source_file") == {("warn", "At most one record in fifty is refused")}
+
+
+def test_a_verdict_that_a_killed_publisher_left_staged_is_published_once(workspace: Workspace) -> None:
+    """The verdict's own batch waits beside the one that it is about; judging that one publishes both."""
+    lake = Lake(workspace)
+    lake.stage("batch-1", batch("a"))
+    published: list[str] = []
+    publish = lake_module.lake_publish.publish_staged
+
+    def killed(reader: Any, batch_id: str, *more: Any, **named: Any) -> Any:
+        published.append(batch_id)
+        raise KeyboardInterrupt
+
+    lake_module.lake_publish.publish_staged = killed
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            validate(workspace, Config())
+    finally:
+        lake_module.lake_publish.publish_staged = publish
+    assert lake.staged() == ["batch-1", *published]
+    assert [verdict.batch for verdict in validate(workspace, Config()).judged] == ["batch-1"]
+    assert lake.staged() == [] and len(lake.query("select * from trajectory")) == 2

@@ -18,6 +18,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
 from flywheel.errors import LakeError
 from flywheel.ledger import Snapshot
@@ -86,23 +87,19 @@ def _merge(lake: Lake, table: str, version: int) -> bool:
     if len(files) < WORTH_MERGING:
         return False
     delta = lake.table(table)
-    row_bytes = _row_bytes(lake, files[0])
-    delta.optimize.compact(writer_properties=lake_publish.writer_properties(TABLES[table], row_bytes))
+    properties = lake_publish.writer_properties(TABLES[table], _sample(lake, files[0]))
+    delta.optimize.compact(writer_properties=properties)
     # Compared with what is published, not with what this call did: a killed compaction left its merge unpublished.
     return lake.files(table, delta.version()) != files
 
 
-def _row_bytes(lake: Lake, file: str) -> float:
-    """What a row of the file weighs in memory."""
+def _sample(lake: Lake, file: str) -> pa.Table:
+    """The first rows of a file."""
     with duckdb.connect() as con:
         lake.location.attach(con)
-        sql = (
-            "SELECT sum(total_uncompressed_size), any_value(n.num_rows) "
-            f"FROM parquet_metadata({lake_views.quoted(file)}), "
-            f"(SELECT num_rows FROM parquet_file_metadata({lake_views.quoted(file)})) n"
-        )
-        ((size, rows),) = con.execute(sql).fetchall()
-    return float(size) / float(rows)
+        rows = f"FROM read_parquet({lake_views.quoted(file)}, hive_partitioning=false)"
+        found: pa.Table = con.sql(f"{rows} LIMIT {lake_publish.SAMPLE_ROWS}").to_arrow_table()
+        return found
 
 
 def _vacuum_table(lake: Lake, table: str, pinned: set[int]) -> list[str]:

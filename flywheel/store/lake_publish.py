@@ -23,6 +23,7 @@ from itertools import chain
 import duckdb
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import (
     BloomFilterProperties,
     ColumnProperties,
@@ -49,6 +50,7 @@ RETENTION = {
 # counts ids (hashes) and revisions alone, by which views know what they may leave out. Parquet's footers go with files.
 _TOLD = ("trajectory_id", "revision")
 GROUP_BYTES = 24 << 20  # of a row group, uncompressed: a point lookup decompresses one group of each column
+SAMPLE_ROWS = 2048  # by which a table's files are laid out
 _TIME = {"outcome": "created_at", "span": "start_ns", "source_file": "ingested_at", "cluster_event": "happened_at"}
 
 
@@ -119,12 +121,38 @@ def drop_staged(reader: LakeReader, batch_id: str) -> None:
     reader.location.drop_staged(batch_id)
 
 
-def writer_properties(spec: TableSpec, row_bytes: float) -> WriterProperties:
-    """zstd, row groups of about GROUP_BYTES, and a bloom filter on trajectory_id, by which rows are looked up."""
-    rows = int(min(max(GROUP_BYTES / max(row_bytes, 1.0), 512), 131_072))
-    bloom = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True, fpp=0.01, ndv=rows))
-    columns = {"trajectory_id": bloom} if "trajectory_id" in spec.schema.names else None
+def writer_properties(spec: TableSpec, sample: pa.Table) -> WriterProperties:
+    """How a table's files are written, by a sample of its rows.
+
+    zstd; row groups of about GROUP_BYTES of what isn't NULL; a bloom filter on trajectory_id, by which rows are looked
+    up; and no dictionary of what hardly repeats: delta-rs would write one, full, before it falls back to plain pages,
+    and every scan would decompress it in vain.
+    """
+    held = [column for column in sample.columns if column.null_count < sample.num_rows]
+    row_bytes = sum(column.nbytes for column in held) / max(sample.num_rows, 1)
+    rows = int(min(max(GROUP_BYTES / max(row_bytes, 1.0), 128), 131_072))
+    bloom = BloomFilterProperties(True, fpp=0.01, ndv=rows)
+    columns = {
+        name: ColumnProperties(
+            dictionary_enabled=_repeats(sample[name]),
+            bloom_filter_properties=bloom if name == "trajectory_id" else None,
+        )
+        for name in spec.schema.names
+        if not pa.types.is_nested(sample[name].type)
+    }
     return WriterProperties(compression="ZSTD", max_row_group_size=rows, column_properties=columns)
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether a dictionary of a whole row group's values may be shorter than the values, going by a sample of them.
+
+    5,000 values in a group of 100,000 rows look two thirds distinct in the sample; times hardly repeat.
+    """
+    if pa.types.is_timestamp(column.type):
+        return False
+    n_values = len(column) - column.null_count
+    n_distinct: int = pc.count_distinct(column, mode="only_valid").as_py()
+    return bool(n_values == 0 or n_distinct < 0.95 * n_values)
 
 
 def _append_all(reader: LakeReader, journal: Journal, parent: Snapshot | None) -> Snapshot:
@@ -219,7 +247,7 @@ def _append(reader: LakeReader, spec: TableSpec, con: duckdb.DuckDBPyConnection,
             table,
             pa.RecordBatchReader.from_batches(spec.schema, chain([first], batches)),
             mode="append",
-            writer_properties=writer_properties(spec, first.nbytes / first.num_rows),
+            writer_properties=writer_properties(spec, pa.Table.from_batches([first]).slice(0, SAMPLE_ROWS)),
             commit_properties=CommitProperties(app_transactions=[Transaction(app_id=batch_id, version=1)]),
         )
     version: int = table.version()
@@ -237,6 +265,6 @@ def create(reader: LakeReader, spec: TableSpec) -> DeltaTable:
 
 def _batches(con: duckdb.DuckDBPyConnection, sql: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Record batches small enough for 32-bit string offsets, cast to the table's own types."""
-    for batch in con.sql(sql).to_arrow_reader(8192):
+    for batch in con.sql(sql).to_arrow_reader(SAMPLE_ROWS):
         if batch.num_rows:
             yield from pa.Table.from_batches([batch]).cast(schema).to_batches()

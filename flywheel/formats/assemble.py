@@ -90,7 +90,9 @@ def content_sha256(steps: Sequence[Step], calls: Sequence[ToolCall]) -> str:
         [step.role, step.name, step.content, step.parts, step.reasoning, step.refusal, by_step.get(step.step_ix, [])]
         for step in steps
     ]
-    return hashlib.sha256(Numbering()(_canonical(rows))).hexdigest()  # what redaction took out makes no difference
+    is_plain = all(step.content is None or step.content.isascii() for step in steps)
+    text = _canonical(rows) if is_plain else b"[" + b",".join(map(_canonical, rows)) + b"]"
+    return hashlib.sha256(Numbering()(text)).hexdigest()  # what redaction took out makes no difference
 
 
 def _canonical(rows: list[Any]) -> bytes:

@@ -16,7 +16,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -91,15 +92,20 @@ class PartWriter:
 
 
 def _text_of(whole: Fragment) -> int:
-    size = len(whole.trajectory.tools or "") + len(whole.trajectory.extra or "")
-    for step in whole.steps:
-        for text in (step.content, step.parts, step.raw, step.extra):
-            if text is not None:
-                size += len(text)
-    size += sum(len(span.attributes or "") + len(span.events or "") for span in whole.spans)
-    return (
-        size + sum(len(blob.data or b"") for blob in whole.blobs) + sum(len(c.args_raw or "") for c in whole.tool_calls)
+    """About how many bytes the texts of a trajectory weigh."""
+    head, blobs = whole.trajectory, whole.blobs
+    texts = chain(
+        (head.tools, head.extra),
+        *map(_STEP_TEXTS, whole.steps),
+        *map(_CALL_TEXTS, whole.tool_calls),
+        *map(_SPAN_TEXTS, whole.spans),
     )
+    return sum(map(len, filter(None, texts))) + sum(len(blob.data or b"") for blob in blobs)
+
+
+_STEP_TEXTS = attrgetter("content", "parts", "reasoning", "raw", "extra")
+_CALL_TEXTS = attrgetter("args_raw", "args", "result_text")
+_SPAN_TEXTS = attrgetter("attributes", "events")
 
 
 def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

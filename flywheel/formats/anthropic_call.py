@@ -27,6 +27,8 @@ _END_REASONS = {
     "max_tokens": "max_tokens",
     "model_context_window_exceeded": "context_overflow",
     "refusal": "completed",
+    "expired": "timeout",
+    "canceled": "cancelled",
 }
 _BATCH = ("errored", "expired", "canceled")
 _RESPONSE = {"id", "content", "model", "stop_reason"}
@@ -129,4 +131,6 @@ def _ending(exchange: Exchange) -> dict[str, Any]:
     error = exchange.record.get("error") or exchange.response.get("error")
     if error:
         return {**error_columns(error), "end_reason_raw": raw}
-    return {"end_reason": _END_REASONS.get(raw or ""), "end_reason_raw": raw}
+    ended = raw or as_text(exchange.response.get("type"))  # a batch tells what became of each request
+    reason = _END_REASONS.get(ended or "")
+    return {"end_reason": reason, "end_reason_raw": raw if raw or reason is None else ended}

@@ -49,6 +49,8 @@ def merge_events(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             message |= as_dict(event.get("delta"))
             message["usage"] = {**as_dict(message.get("usage")), **as_dict(event.get("usage"))}
             message |= {key: value for key, value in event.items() if key not in ("type", "delta", "usage")}
+        elif kind == "message_stop":  # Bedrock adds its metrics here
+            message |= {key: value for key, value in event.items() if key != "type"}
         elif kind == "error":
             message["error"] = event.get("error")
     message["content"] = [_whole(blocks[index]) for index in sorted(blocks)]

@@ -93,6 +93,11 @@ def _piece(value: Any) -> tuple[str, str | None] | None:
     return None
 
 
+def _leads(chunk: Mapping[str, Any]) -> bool:
+    """Whether a chunk without an id stands before the answer that it tells of."""
+    return not chunk.get("choices") and "prompt_filter_results" in chunk
+
+
 @dataclass(slots=True)
 class _Stream:
     """An answer that arrives in pieces."""
@@ -112,6 +117,7 @@ class CallReader:
         self._streams: dict[str, _Stream] = {}
         self._first: str | None = None
         self._latest = ""
+        self._lead: list[dict[str, Any]] = []  # Azure tells of its filters before the answer has an id
 
     def read(self, records: Iterable[Record]) -> Iterator[Fragment | Reject]:
         """Fragments and refusals in the order of the records; answers in pieces when they are complete, or last."""
@@ -136,12 +142,16 @@ class CallReader:
 
     def _gather(self, record: Record, protocol: str, answer_id: str | None) -> Iterator[Fragment | Reject]:
         """Add a piece to its answer. Pieces that name no answer belong to the latest that was begun."""
+        if protocol == "openai_chat" and answer_id is None and _leads(record.value):
+            self._lead.append(record.value)
+            return
         begins = record.value.get("type") in ("message_start", "response.created")
         key = f"{protocol}/{answer_id}" if answer_id else f"{protocol}/{record.ix}" if begins else self._latest
         if key not in self._streams:
             if len(self._streams) >= OPEN_STREAMS:
                 yield self._merged(self._streams.pop(next(iter(self._streams))))
-            self._streams[key] = _Stream(record)
+            self._streams[key] = _Stream(record, self._lead)
+            self._lead = []
         self._latest = key
         self._streams[key].events.append(record.value)
 

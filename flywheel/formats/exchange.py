@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from flywheel.formats import anthropic_stream, responses_stream, streams
+from flywheel.formats import anthropic_stream, envelopes, responses_stream, streams
 from flywheel.formats.parse import try_loads
 from flywheel.formats.reader import as_dict, as_float, as_list, as_text, first_text
 from flywheel.formats.times import Time, read_time
@@ -82,13 +82,13 @@ class Exchange:
 
 
 def exchanges_of(value: Any) -> list[Exchange]:
-    """The calls that a record holds: several of a cassette, one otherwise, none where it has no shape of a call."""
+    """The calls that a record holds: several of a cassette or an envelope, else one; none if it has no such shape."""
     record = as_dict(value)
     if isinstance(record.get("interactions"), list):
         found = [_exchange(as_dict(item)) for item in record["interactions"]]
         return [item for item in found if item is not None]
-    one = _exchange(record)
-    return [] if one is None else [one]
+    calls = [_exchange(item) for item in envelopes.opened(record)]
+    return [item for item in calls if item is not None]
 
 
 def _exchange(given: Mapping[str, Any]) -> Exchange | None:
@@ -96,7 +96,7 @@ def _exchange(given: Mapping[str, Any]) -> Exchange | None:
     taken: dict[str, None] = {}
     around: dict[str, Any] = {}
     request, response, streamed = _parts(record, taken, around)
-    if not request and not response:
+    if not request and not response and not is_account(record):
         return None
     metadata = as_dict(record.get("metadata")) or as_dict(request.get("metadata"))
     return Exchange(
@@ -108,6 +108,11 @@ def _exchange(given: Mapping[str, Any]) -> Exchange | None:
         taken=frozenset(taken),
         streamed=streamed,
     )
+
+
+def is_account(record: Mapping[str, Any]) -> bool:
+    """Whether a record tells of a call without its words: a batch's error, a spend log of LiteLLM that keeps none."""
+    return ("custom_id" in record and bool(record.get("error"))) or {"call_type", "request_id", "spend"} <= set(record)
 
 
 def _with_messages(record: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ Not covered: feedback in files of its own (it joins by id at assembly), judgemen
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,7 @@ _SOURCES = {
     "heuristic": "heuristic",
     "code": "heuristic",
 }
+_NUMBER = re.compile(r"-?\d{1,15}(?:\.\d{1,15})?")
 _VALUE_KEYS = ("score", "value", "thumbs", "rating")
 _KNOWN = {
     *_VALUE_KEYS,
@@ -120,6 +122,7 @@ def _outcome(item: Any, trajectory_id: str, ix: int) -> Outcome:
     given = item if isinstance(item, dict) else {"value": item}
     key = next((key for key in _VALUE_KEYS if key in given), "value")
     value = given.get(key)
+    number = _number_in(value) if key in ("score", "rating") else None
     source = given.get("source")
     named = as_text(source) or first_text(as_dict(source), "type", "kind", "name") or "user"
     name = first_text(given, "name", "key") or "feedback"
@@ -128,8 +131,8 @@ def _outcome(item: Any, trajectory_id: str, ix: int) -> Outcome:
         outcome_id=content_id("outcome", trajectory_id, name, named, dumps(value), as_text(given.get("id")) or ix),
         trajectory_id=trajectory_id,
         name=name,
-        **value_columns(value),
-        polarity=_polarity(given, value, is_rating=key == "rating"),
+        **(value_columns(value) if number is None else {**value_columns(value), "value_num": number}),
+        polarity=_polarity(given, value if number is None else number, is_rating=key == "rating"),
         explanation=_as_words(given.get("comment", given.get("explanation"))),
         correction=None if given.get("correction") is None else dumps(given["correction"]),
         source_kind=_SOURCES.get(named.lower(), "system"),
@@ -137,6 +140,11 @@ def _outcome(item: Any, trajectory_id: str, ix: int) -> Outcome:
         created_at=read_time(given.get("created_at", given.get("timestamp"))).at,
         metadata=dumps(rest) if rest else None,
     )
+
+
+def _number_in(value: Any) -> float | None:
+    """The number that a table without types has as text."""
+    return float(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
 
 
 def _polarity(given: Mapping[str, Any], value: Any, is_rating: bool) -> int | None:

@@ -39,7 +39,7 @@ class FeedbackJsonl:
     """The reader."""
 
     name = "feedback_jsonl"
-    version = "1"
+    version = "2"
 
     def sniff(self, head: Head) -> Match | None:
         if head.container not in ("json", "csv", "parquet") or not head.values:

@@ -34,7 +34,7 @@ class Langfuse:
     """The reader."""
 
     name = "langfuse"
-    version = "1"
+    version = "2"
 
     def sniff(self, head: Head) -> Match | None:
         if _MANIFESTS in head.uri and head.container == "json" and all(isinstance(v, dict) for v in head.values):
@@ -101,7 +101,8 @@ def _trace(body: Mapping[str, Any], kind: str, source: Source) -> tuple[list[Spa
         observation_span({**owner, **item} if "trace_id" not in item else item, source)
         for item in observations.values()
     ]
-    return spans, [*as_list(trace.get("scores")), *as_list(trace.get("corrections"))]
+    scores = [*as_list(trace.get("scores")), *as_list(trace.get("corrections"))]
+    return spans, [score for score in scores if isinstance(score, dict)]  # a list of traces has their ids only
 
 
 def _beside(body: Mapping[str, Any], trace: Mapping[str, Any]) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def trace_span(record: Mapping[str, Any], source: Source) -> Span:
 
 def _common(record: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """The columns that both kinds have. Attributes of OpenTelemetry lose no name to a field: those stay in metadata."""
-    kept = {key: value for key, value in record.items() if key not in _APART}
+    kept = {key: value for key, value in record.items() if key not in _APART or _are_ids(value)}
     metadata = as_dict(loosely(kept.get("metadata")))
     given = as_dict(loosely(metadata.get("attributes")))
     attributes = {key: value for key, value in given.items() if "." in key and key not in kept}
@@ -88,6 +88,11 @@ def _common(record: Mapping[str, Any], source: Source) -> dict[str, Any]:
         "rest": {},
         "source_id": source.source_id,
     }
+
+
+def _are_ids(value: Any) -> bool:
+    """Whether a trace only names its observations or scores."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
 def score_outcome(record: Mapping[str, Any], trajectory_id: str | None) -> Outcome:
@@ -127,8 +132,8 @@ def _score_value(kind: str, value: Any, text: str | None, name: str, source: str
         truth = number == 1
         # A truth is good news unless the name says otherwise ("hallucinated: true").
         inverse = score_polarity(name, None, 0.0, "llm_judge") is None
-        return {"value_type": "boolean", "value_bool": truth, "value_num": number, "value_raw": dumps(value),
-                "polarity": 1 if truth is not inverse else -1}  # fmt: skip
+        return {"value_type": "boolean", "value_bool": truth, "value_num": number, "value_text": text,
+                "value_raw": dumps(value), "polarity": 1 if truth is not inverse else -1}  # fmt: skip
     if kind in ("CATEGORICAL", "TEXT") or number is None:
         return {**value_columns(text if text is not None else value), "polarity": polarity_of(text)}
     return {**value_columns(value), "value_num": number, "value_type": "number",

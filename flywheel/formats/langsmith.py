@@ -57,7 +57,7 @@ class LangSmith:
     """The reader."""
 
     name = "langsmith"
-    version = "1"
+    version = "2"
 
     def sniff(self, head: Head) -> Match | None:
         kinds = [_kind(value) for value in head.values]

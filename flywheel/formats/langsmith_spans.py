@@ -15,6 +15,7 @@ from typing import Any
 
 from flywheel.formats.langsmith import SCOPE
 from flywheel.formats.observed_messages import said, told, unpacked
+from flywheel.formats.openai_responses_call import responses_usage
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import as_dict, as_list, as_text, first_text
 from flywheel.formats.span_scores import with_scores
@@ -125,6 +126,8 @@ def _usage(fields: Mapping[str, Any], response: Mapping[str, Any]) -> Usage | No
     if found.input_tokens is not None or found.output_tokens is not None:
         return found
     anthropic = as_dict(own)
+    if "input_tokens_details" in anthropic:
+        return responses_usage(anthropic)
     return tokens(
         input=anthropic.get("input_tokens", fields.get("prompt_tokens")),
         output=anthropic.get("output_tokens", fields.get("completion_tokens")),

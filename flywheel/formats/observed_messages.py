@@ -132,6 +132,8 @@ def _plain(value: Any) -> Any:
         return {**value["data"], "type": value["type"]}
     if isinstance(value.get("kwargs"), dict) and "lc" in value:
         return {**value, "kwargs": _with_calls(value["kwargs"])}
+    if isinstance(value.get("role"), str) and "additional_kwargs" in value:
+        return _with_calls(value)
     if "toolCallId" in value and value.get("role") == "tool":
         rest = {key: item for key, item in value.items() if key != "toolCallId"}
         return {**rest, "tool_call_id": value["toolCallId"]}
@@ -162,9 +164,24 @@ def _one_id(part: Any) -> Any:
 
 
 def _with_calls(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """A LangChain message whose calls stand only where OpenAI's answer had them."""
-    calls = as_dict(kwargs.get("additional_kwargs")).get("tool_calls")
-    return {**kwargs, "tool_calls": calls} if calls and not kwargs.get("tool_calls") else dict(kwargs)
+    """A LangChain message with its calls as the model wrote them, where OpenAI's answer is still among its words.
+
+    `tool_calls` holds arguments that LangChain parsed, `invalid_tool_calls` the texts that it could not.
+    """
+    parsed = [*as_list(kwargs.get("tool_calls")), *as_list(kwargs.get("invalid_tool_calls"))]
+    added = as_dict(kwargs.get("additional_kwargs"))
+    found = {key: added[key] for key in ("tool_calls", "function_call") if added.get(key)}
+    ids = [as_dict(call).get("id") for call in parsed]
+    written = [as_dict(call).get("id") for call in as_list(found.get("tool_calls"))]
+    if parsed and sorted(map(str, ids)) != sorted(map(str, written)):
+        rest = {key: item for key, item in kwargs.items() if key != "invalid_tool_calls"}
+        return {**rest, "tool_calls": parsed}
+    if not found:
+        return dict(kwargs)
+    kwargs = {key: item for key, item in kwargs.items() if key not in ("tool_calls", "invalid_tool_calls")}
+    rest = {key: item for key, item in added.items() if key not in found and item not in (None, {}, [])}
+    return {**{k: v for k, v in kwargs.items() if k != "additional_kwargs"}, **found,
+            **({"additional_kwargs": rest} if rest else {})}  # fmt: skip
 
 
 def _koog(message: Message) -> Message:

@@ -29,7 +29,7 @@ class OpenAIChat:
     """The reader."""
 
     name = "openai_chat"
-    version = "2"
+    version = "3"
 
     def sniff(self, head: Head) -> Match | None:
         if head.values and head.in_array and all(is_message(value) for value in head.values):

@@ -43,6 +43,9 @@ class OpenAIResponsesCall:
         if isinstance(given, list) and given and _are_items(given):
             return 0.95 if any(map(is_item, given)) else 0.6
         asked = isinstance(given, str) and "model" in request
+        url = exchange.record.get("url")
+        if asked and isinstance(url, str) and url.endswith("/responses"):
+            return 0.85
         own = request.keys() & {"instructions", "previous_response_id", "reasoning", "store", "max_output_tokens"}
         return 0.85 if asked and own else 0.5 if asked and _flat_tools(request.get("tools")) else 0.0
 

@@ -27,6 +27,7 @@ _SERVER_CALLS = ("server_tool_call", "server_tool_use", "mcp_tool_use")
 _RESULTS = ("tool_call_response", "tool_result", "tool-result", "function_call_output", "server_tool_call_response")
 _REASONING = ("reasoning", "thinking")
 TEXTS = ("text", "input_text", "output_text")
+_BLOCKS = {*TEXTS, "tool_use", "tool-call", "thinking", "redacted_thinking"}  # of one message, never one themselves
 _LANGCHAIN = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
 _CLASSES = {"HumanMessage": "user", "AIMessage": "assistant", "SystemMessage": "system", "ToolMessage": "tool"}
 
@@ -70,7 +71,7 @@ def choices_of(choices: list[Any]) -> list[list[Message]]:
 def _of_list(items: list[Any], role: str) -> list[Message] | None:
     if len(items) == 1 and isinstance(items[0], list):  # LangChain batches: one list of messages a prompt
         items = items[0]
-    if items and all(as_text(as_dict(item).get("type")) in TEXTS for item in items):
+    if items and all(as_text(as_dict(item).get("type")) in _BLOCKS and "role" not in item for item in items):
         return one_message({"role": role, "parts": items}, role)
     found: list[Message] = []
     for item in items:

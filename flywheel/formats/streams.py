@@ -3,7 +3,7 @@
 A tool call is merged by its `index`; only its first delta need have an id and a name. Where a gateway leaves the index
 out, or gives several calls the same one, a new id begins a new call. What is no text is kept as it came last.
 
-Not covered: the events of other protocols (`responses_stream.py`, `anthropic_stream.py`), audio.
+Not covered: the events of other protocols (`responses_stream.py`, `anthropic_stream.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from flywheel.formats.parse import try_loads
 from flywheel.formats.reader import as_dict, as_int, as_list, as_text
 
 CHUNK = "chat.completion.chunk"
+_HEARD = ("data", "transcript")  # of audio: pieces of base64, pieces of words
 _JOINED = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -39,6 +40,8 @@ def is_chunk(value: Any) -> bool:
     """Whether it is a piece of a streamed chat completion."""
     if not isinstance(value, dict) or not isinstance(value.get("choices"), list) or "messages" in value:
         return False
+    if value.get("object") == "" and "prompt_filter_results" in value:
+        return True  # Azure's first
     choice = next(iter(value["choices"]), None)
     return value.get("object") == CHUNK or (isinstance(choice, dict) and isinstance(choice.get("delta"), dict))
 
@@ -86,8 +89,18 @@ def _add_delta(message: dict[str, Any], delta: Mapping[str, Any]) -> None:
             message[key] = held + value
         elif isinstance(value, list) and isinstance(held, list):
             message[key] = [*held, *value]
+        elif key == "audio" and isinstance(value, dict) and isinstance(held, dict):
+            message[key] = {
+                **held,
+                **value,
+                **{name: held[name] + value[name] for name in _HEARD if _both(held, value, name)},
+            }
         elif key != "role" or not held:
             message[key] = value
+
+
+def _both(held: Mapping[str, Any], more: Mapping[str, Any], name: str) -> bool:
+    return isinstance(held.get(name), str) and isinstance(more.get(name), str)
 
 
 def _add_call(calls: list[Any], delta: Mapping[str, Any]) -> None:

@@ -33,10 +33,17 @@ def openai_usage(value: Any) -> Usage:
     usage = as_dict(value)
     prompt, completion = as_dict(usage.get("prompt_tokens_details")), as_dict(usage.get("completion_tokens_details"))
     cached = as_int(prompt.get("cached_tokens"))
+    if cached is None:  # Anthropic's word behind a gateway, DeepSeek's
+        cached = as_int(usage.get("cache_read_input_tokens", usage.get("prompt_cache_hit_tokens")))
+    written = (
+        usage.get("cache_creation_input_tokens"),
+        prompt.get("cache_creation_tokens"),  # LiteLLM
+        prompt.get("cache_write_tokens"),  # OpenRouter
+    )
     return Usage(
         input_tokens=count(usage.get("prompt_tokens")),
-        cache_read_tokens=count(cached if cached is not None else usage.get("cache_read_input_tokens")),
-        cache_write_tokens=count(usage.get("cache_creation_input_tokens")),
+        cache_read_tokens=count(cached),
+        cache_write_tokens=next((n for n in map(count, written) if n is not None), None),
         output_tokens=count(usage.get("completion_tokens")),
         reasoning_tokens=count(completion.get("reasoning_tokens")),
     )

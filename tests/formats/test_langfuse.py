@@ -183,7 +183,7 @@ def test_scores_decide_where_they_are_clear_and_stand_on_their_step() -> None:
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
-        ({"value": 1, "dataType": "BOOLEAN", "stringValue": "True"}, (1.0, True, None, 1)),
+        ({"value": 1, "dataType": "BOOLEAN", "stringValue": "True"}, (1.0, True, "True", 1)),
         ({"value": 1, "dataType": "BOOLEAN", "name": "hallucinated"}, (1.0, True, None, -1)),
         ({"value": None, "dataType": "CATEGORICAL", "stringValue": "thumbs down"}, (None, None, "thumbs down", -1)),
         ({"value": "0.9", "dataType": "NUMERIC"}, (0.9, None, "0.9", 1)),

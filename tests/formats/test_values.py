@@ -26,6 +26,7 @@ from flywheel.formats.parse import NumberText
 from flywheel.formats.read import Chunks
 from flywheel.formats.reader import Record
 from flywheel.formats.spans import KINDS, hex_id
+from flywheel.formats.streams import sse_events
 from flywheel.formats.times import read_time
 from flywheel.records import Fragment
 
@@ -108,6 +109,8 @@ class Rows:
             return True
         if leaf.endswith("=") and hex_id(leaf) in self.texts:  # an id that was base64 is hex in the rows
             return True
+        if leaf.startswith(("event:", "data:")) and (events := sse_events(leaf)) is not None:
+            return all(self.have(text) for event in events for text in deltas(event))
         leaf = leaf.removeprefix("\0json:")  # how Hermes marks a column that holds JSON
         decoded = loads(leaf) if leaf[:1] in "[{" else None
         if decoded is not None:  # JSON inside a text was opened
@@ -148,6 +151,18 @@ def leaves(value: Any) -> Iterator[Any]:
             yield from leaves(item)
     elif value is not None and not isinstance(value, bool) and value != "":
         yield value
+
+
+def deltas(event: Any) -> Iterator[Any]:
+    """The values of an event of a stream that are its answer: what the envelopes of events say is no part of it."""
+    body = event if isinstance(event, dict) else {}
+    found = [
+        body.get("delta"),
+        *(choice.get("delta") for choice in body.get("choices") or () if isinstance(choice, dict)),
+    ]
+    for delta in found:
+        held = {key: item for key, item in delta.items() if key != "type"} if isinstance(delta, dict) else delta
+        yield from (leaf for leaf in leaves(held) if isinstance(leaf, str))
 
 
 def records(chunks: Chunks) -> Iterator[Record]:

@@ -6,7 +6,9 @@ A source may hold lines of several sessions (resumed ones repeat what they conti
 made into rows when the source ends (`claude_code_rows.py`): one message of the API stands on several lines.
 Lines without a `uuid` (titles, queues, file snapshots) belong to no place in the tree and are kept in `extra`.
 
-Not covered: costs (only the stream's last line has one), the `.meta.json` files beside subagents.
+Costs: the first versions wrote one a line (`costUSD`), the stream's last line has one of the whole; else there is none.
+
+Not covered: the `.meta.json` files beside subagents.
 """
 
 from __future__ import annotations

@@ -178,7 +178,10 @@ class _Writer:
         session.set(rows[-1], finish_reason=finish, finish_reason_raw=finish)
         if not made_up:
             session.set(rows[-1], **usage_columns(anthropic_usage(last.get("usage"))))
-        session.more(rows[0], self._rest(line) | self._leftovers(parts, made_up))
+        rest = self._rest(line) | self._leftovers(parts, made_up)
+        if (cost := money(parts[-1].get("costUSD"))) is not None:  # the first versions' lines have one
+            session.set(rows[-1], cost_usd=cost)
+        session.more(rows[0], rest)
         if len(parts) > 1:
             session.stamp(rows[0], line.get("timestamp"))
             session.set(rows[-1], ts_end=read_time(parts[-1].get("timestamp")).at)

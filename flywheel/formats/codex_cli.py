@@ -39,7 +39,7 @@ class CodexCli:
             return Match(confidence=0.95, version=as_text(as_dict(meta).get("cli_version")))
         if lines and _is_document(lines[0]):
             return Match(confidence=0.95, version="document")
-        old = bool(lines) and _is_old_head(lines[0]) and all(is_item(line) or _is_message(line) for line in lines[1:2])
+        old = bool(lines) and _is_old_head(lines[0]) and all(_enveloped(line) is not None for line in lines[1:])
         return Match(confidence=0.95, version="bare") if old else None
 
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:

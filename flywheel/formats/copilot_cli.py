@@ -212,6 +212,17 @@ class _Events:
             session.columns["agent_version"] = as_text(data.get("copilotVersion"))
             session.extra["start"] = {key: line.get(key) for key in ("id", "timestamp")}
             return
+        if kind == "system.message" and isinstance(data.get("content"), str):
+            role = "system" if data.get("role") in (None, "system", "developer") else "event"
+            rest = without(data, "content", "role")
+            self.session.conversation.add(
+                role=role,
+                role_raw=kind,
+                content=data["content"],
+                content_state="present",
+                extra=dumps({**rest, "role": data.get("role")}),
+            )
+            return
         said = text_of(data.get("message") or data.get("content") or data.get("summaryContent"))
         ix = session.event(kind, {"type": kind, "data": data}, said, is_synthetic=True)
         if kind == "hook.start" and isinstance(given.get("prompt"), str):

@@ -26,11 +26,12 @@ from flywheel.formats.reader import (
     first_text,
     trajectory_id,
 )
-from flywheel.formats.session import MODEL_ENDS, Session, usage_columns
+from flywheel.formats.session import MODEL_ENDS, Session, text_of, usage_columns
 from flywheel.records import Fragment, Reject
 
 _LINE = {"id", "role", "message", "timestamp"}
 _MESSAGE = {"role", "content", "model", "id"}
+_TURNS = {"success": "completed", "error": "model_error", "aborted": "user_abort", "cancelled": "user_abort"}
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
@@ -48,14 +49,29 @@ class Cursor:
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
         session: Session | None = None
         for record in records:
-            if not _is_line(record.value):
-                yield record.reject("not_cursor", "the line has no role with a message")
+            kind = as_text(as_dict(record.value).get("type"))
+            if not _is_line(record.value) and kind is None:
+                yield record.reject("not_cursor", "the line has neither a role with a message nor a type")
                 continue
             if session is None:
                 session = _session(record, source)
-            _add(session, record.value)
+            if kind is None:
+                _add(session, record.value)
+            else:
+                _note(session, kind, record.value)
         if session is not None:
             yield session.fragment()
+
+
+def _note(session: Session, kind: str, line: dict[str, Any]) -> None:
+    """A line that is no message: how a turn ended, and whatever newer versions add."""
+    first, status = len(session.steps), as_text(line.get("status"))
+    session.event(kind, line, as_text(line.get("error")), is_synthetic=True)
+    session.stamp(first, line.get("timestamp"))
+    if kind == "turn_ended" and status in _TURNS:
+        session.columns |= {"end_reason": _TURNS[status], "end_reason_raw": status}
+        if status == "error":
+            session.fail(kind, text_of(line.get("error")))
 
 
 def _is_line(value: Any) -> bool:

@@ -1,5 +1,9 @@
 """Hermes agent: rows of its session store as JSON: `[row, ...]`, `{session, messages: [row, ...]}` or one row a line.
 
+    {id, source, model, started_at, ..., messages: [row, ...]}             `sessions export`, a session a line
+    {session_id, session_start, platform, ..., messages: [message, ...]}   the session logs
+    {role: session_meta, tools, platform, ...} message message ...         the transcripts of its gateway, lines
+
 A row is an OpenAI message with `session_id`, `timestamp`, `finish_reason`; its order is its id. Content that is no text
 stands behind `\\0json:`. `active: 0` marks what the user took back: a branch, not to be learnt from. Calls without ids
 take those of the results that follow them.
@@ -13,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flywheel.formats.openai_messages import add_message
-from flywheel.formats.parse import try_loads
+from flywheel.formats.parse import dumps, try_loads
 from flywheel.formats.reader import (
     Head,
     Match,
@@ -33,7 +37,14 @@ from flywheel.records import Fragment, Reject
 
 _JSON = "\0json:"
 _ROW = {"tool_name", "tool_call_id", "finish_reason", "session_id"}
-_ENDS = {"completed": "completed", "user_exit": "completed", "max_iterations": "max_turns", "error": "agent_error"}
+_NO_ROW: dict[str, Any] = {"session_id": None, "timestamp": None, "content": None}
+_ENDS = {
+    "cli_close": "completed",
+    "completed": "completed",
+    "user_exit": "completed",
+    "max_iterations": "max_turns",
+    "error": "agent_error",
+}
 
 
 class HermesAgent:
@@ -45,6 +56,8 @@ class HermesAgent:
     def sniff(self, head: Head) -> Match | None:
         if not head.values:
             return None
+        if _is_meta(head.values[0]):
+            return Match(confidence=0.95)
         if all(_is_row(value) for value in head.values):
             return Match(confidence=0.95, unit="document" if head.in_array else "record")
         wrapped = [value for value in head.values if _rows_of(value)]
@@ -53,17 +66,42 @@ class HermesAgent:
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
         loose: list[dict[str, Any]] = []
         first: Record | None = None
+        meta: dict[str, Any] = {}
         for record in records:
             rows = _rows_of(record.value)
+            if _is_meta(record.value):
+                first, meta = first or record, meta or as_dict(record.value)
+                continue
             if rows:
                 yield from _sessions(rows, as_dict(record.value), record, source)
-            elif _is_row(record.value):
+            elif _is_row(record.value) or (meta and "role" in as_dict(record.value)):
                 first = first or record
-                loose.append(record.value)
+                loose.append({**_NO_ROW, **record.value})
             else:
                 yield record.reject("not_hermes", "the record is no message of the session store and no list of them")
         if first is not None:
-            yield from _sessions(loose, {}, first, source)
+            head = {key: item for key, item in meta.items() if key not in ("role", "timestamp")}
+            told = {"session": {**head, "started_at": meta.get("timestamp")}} if meta else {}
+            yield from _sessions(loose, told, first, source)
+
+
+def _is_meta(value: Any) -> bool:
+    """The first line of a gateway's transcript."""
+    return as_dict(value).get("role") == "session_meta"
+
+
+def _is_log(value: Mapping[str, Any]) -> bool:
+    """A session log: its messages name neither their session nor, mostly, a time."""
+    return value.keys() >= {"session_id", "session_start", "messages"}
+
+
+def _head_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a document says of its session, in the words of the session store."""
+    head = document if "session" not in document and ("id" in document or _is_log(document)) else {}
+    told = as_dict(document.get("session")) or {key: item for key, item in head.items() if key != "messages"}
+    if _is_log(document):
+        told |= {"started_at": told.get("session_start"), "ended_at": told.get("last_updated")}
+    return told
 
 
 def _is_row(value: Any) -> bool:
@@ -74,6 +112,9 @@ def _is_row(value: Any) -> bool:
 def _rows_of(value: Any) -> list[Any]:
     """The rows that a document holds; some of them may be damaged."""
     rows = value if isinstance(value, list) else as_list(as_dict(value).get("messages"))
+    if _is_log(as_dict(value)):
+        known = {**_NO_ROW, "session_id": value["session_id"]}
+        rows = [{**known, **row} if isinstance(row, dict) else row for row in rows]
     return rows if any(_is_row(row) for row in rows) else []
 
 
@@ -82,10 +123,11 @@ def _sessions(rows: list[Any], document: Mapping[str, Any], record: Record, sour
     damaged = [row for row in rows if not _is_row(row)]
     for row in filter(_is_row, rows):
         groups.setdefault(as_text(row.get("session_id")) or "", []).append(row)
-    head = as_dict(document.get("session"))
+    head = _head_of(document)
+    own = ("session", "messages", *(head if "session" not in document else ()))
     for native, mine in groups.items():
         session = _begin(native or None, head, mine[0], record, source)
-        session.extra |= {key: item for key, item in document.items() if key not in ("session", "messages")}
+        session.extra |= {key: item for key, item in document.items() if key not in own}
         session.extra |= {"damaged_rows": damaged} if damaged else {}
         if all(as_int(row.get("id")) is not None for row in mine):
             mine.sort(key=lambda row: as_int(row.get("id")) or 0)
@@ -105,13 +147,14 @@ def _begin(
         head.get("system_prompt"),
     )
     cost = money(head.get("actual_cost_usd")) or money(head.get("estimated_cost_usd"))
-    known = ("id", "model", "system_prompt")
+    known = ("id", "session_id", "model", "system_prompt", "tools")
     session.metadata |= {key: item for key, item in head.items() if key not in known}
     session.columns |= {
         "session_id": native,
         "agent_name": "hermes",
         "user_id": as_text(head.get("user_id")),
         "model": as_text(head.get("model")),
+        "tools": dumps(head["tools"]) if head.get("tools") else None,
         "continued_from": None if parent is None else trajectory_id(HermesAgent.name, parent, first),
         "started_at": read_time(head.get("started_at")).at,
         "ended_at": read_time(head.get("ended_at")).at,

@@ -78,6 +78,8 @@ def whole(fragment: Fragment) -> Iterable[Fragment]:
 def _version(value: Any) -> str | None:
     """Which version wrote the record; None for one that OpenHands didn't write."""
     given = as_dict(value)
+    if is_output(given) and any(openhands_v1.is_event(as_dict(event)) for event in given["history"][:8]):
+        return "1"
     if is_output(given) or openhands_v0.is_event(given):
         return "0"
     if openhands_v1.is_event(given) or _is_state(given):

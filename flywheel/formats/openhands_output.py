@@ -41,14 +41,17 @@ def is_output(value: Mapping[str, Any]) -> bool:
 def describe(session: Session, value: Mapping[str, Any]) -> None:
     """Take what a run says of itself into the session."""
     metadata, metrics = as_dict(value.get("metadata")), as_dict(value.get("metrics"))
-    usage, config = as_dict(metrics.get("accumulated_token_usage")), as_dict(metadata.get("llm_config"))
+    usage, config = (
+        as_dict(metrics.get("accumulated_token_usage")),
+        as_dict(metadata.get("llm_config")) or as_dict(metadata.get("llm")),
+    )
     instance, error = as_text(value.get("instance_id")), text_of(value.get("error")) or None
     cost = money(metrics.get("accumulated_cost"))
     session.native_id = instance or session.native_id
     session.columns |= {
         "session_id": None,
         "task_id": instance,
-        "model": first_text(config, "model"),
+        "model": first_text(config, "model") or first_text(metrics, "model_name"),
         "agent_version": first_text(metadata, "agent_version", "openhands_version"),
         "input_tokens": count(usage.get("prompt_tokens")),
         "cache_read_tokens": count(usage.get("cache_read_tokens")),

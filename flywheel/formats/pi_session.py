@@ -7,6 +7,8 @@
     {type: branch_summary | custom_message, ...}                      words that the harness put into the context
     {type: model_change | thinking_level_change | custom | ...}       what is no message: events in the tree
 
+    {type: message_start | message_update | message_end | ...}       `--mode json`: the same messages, as they come
+
 Usage is in disjoint buckets (input, cacheRead, cacheWrite, output); costs are recorded. Version 1 has no ids: a list.
 
 Not covered: entries that the compaction kept (they stand before it; its `firstKeptEntryId` names the first).
@@ -31,6 +33,7 @@ _MESSAGE = {
 }  # fmt: skip
 _HARNESS = {"custom", "hookMessage", "branchSummary", "compactionSummary", "fileMention", "developer"}
 _SHELLS = {"bashExecution", "pythonExecution"}
+_REPEATED = ("agent_", "turn_", "tool_execution_")  # events that say again what messages say
 _SAID = ("text", "thinking", "toolCall")
 
 
@@ -66,11 +69,14 @@ def read_sessions(name: str, agent: str, records: Iterable[Record], source: Sour
             continue
         if session is None or (is_head and session.session.steps):
             if session is not None:
+                session.close()
                 yield session.session.fragment()
             session = _Writer(_begin(name, agent, record, source))
         session.add(entry)
-    if session is not None and session.session.steps:
-        yield session.session.fragment()
+    if session is not None:
+        session.close()
+        if session.session.steps:
+            yield session.session.fragment()
 
 
 def _begin(name: str, agent: str, record: Record, source: Source) -> Session:
@@ -88,6 +94,22 @@ class _Writer:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.model: str | None = None
+        self.streamed: Mapping[str, Any] | None = None  # a message of the stream, not ended
+
+    def close(self) -> None:
+        """Keep the message that the stream broke off in."""
+        if self.streamed is not None:
+            self.session.event("message_update", self.streamed)
+            self.session.columns["content_complete"] = False
+            self.session.flags["cut_off"] = None
+
+    def _stream(self, kind: str, entry: Mapping[str, Any]) -> bool:
+        """Whether it is an event of the stream that adds nothing to messages that have ended."""
+        grows = kind in ("message_start", "message_update")
+        self.streamed = entry if grows else None if kind == "message_end" else self.streamed
+        if grows or kind.startswith(_REPEATED):
+            self.session.counted(kind)
+        return grows or kind.startswith(_REPEATED)
 
     def add(self, entry: Mapping[str, Any]) -> None:
         session, kind, first = self.session, word(entry.get("type")), len(self.session.steps)
@@ -95,8 +117,10 @@ class _Writer:
         if kind == "session":
             self._head(entry)
             return
+        if self._stream(kind, entry):
+            return
         rest = {key: item for key, item in entry.items() if key not in _ENTRY}
-        if kind == "message" and "role" in message:
+        if kind in ("message", "message_end") and "role" in message:
             self._message(message)
             session.more(first, rest)
         elif kind in ("compaction", "branch_summary", "custom_message"):
@@ -165,7 +189,6 @@ class _Writer:
             content = read_content(
                 message, "content" if "content" in message or "summary" not in message else "summary"
             )
-            known = "summary" if "summary" in rest and "content" not in message else ""
             session.conversation.add(
                 role={"system": "system", "user": "user"}.get(role, "user" if role in _HARNESS else "event"),
                 role_raw=role,
@@ -173,7 +196,9 @@ class _Writer:
                 content_state=content.state,
                 parts=content.parts,
                 is_synthetic=True if role in _HARNESS else None,
-                extra=dumps({key: item for key, item in rest.items() if key != known}) if rest else None,
+                extra=dumps({key: rest[key] for key in rest if key != "summary" or "content" in message})
+                if rest
+                else None,
             )
 
     def _answer(self, message: Mapping[str, Any], rest: dict[str, Any]) -> None:

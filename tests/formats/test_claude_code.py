@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,16 @@ def test_the_samples(samples: Path) -> None:
     first, second = read((samples / "malformed" / "claude_code_streaming_dups.jsonl").read_bytes()).fragments
     assert (first.trajectory.input_tokens, first.trajectory.output_tokens) == (2 + 15030 + 8655, 187)
     assert second.trajectory.input_tokens is None and second.trajectory.continued_from == first.key
+
+
+def test_claude_code_costs_of_the_first_versions() -> None:
+    message = {"id": "msg_a", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "yo"}]}
+    line = {
+        "type": "assistant",
+        "uuid": "1",
+        "parentUuid": None,
+        "sessionId": "s-old-0001-aaaa-bbbb",
+        "costUSD": 0.0123,
+    }
+    only = read(jsonl({**line, "message": message})).only
+    assert only.trajectory.cost_usd == Decimal("0.0123") == only.steps[0].cost_usd

@@ -164,3 +164,11 @@ def test_the_samples(samples: Path) -> None:
 def test_a_head_of_two_keys() -> None:
     lines = read(jsonl({"id": ID, "timestamp": "2026-01-04T05:06:07Z"}, user("go")["payload"]))
     assert (lines.format, lines.only.trajectory.native_id, lines.only.steps[0].content) == ("codex_cli", ID, "go")
+
+
+def test_codex_state_lines_between_bare_items_are_its_own() -> None:
+    head = {"id": "5973b6c0-94b8-487b-a530-2aeb6098ae0e", "timestamp": "2025-05-07T17:24:21.123Z", "instructions": None}
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hello"}]}
+    outcome = read(jsonl(head, {"record_type": "state"}, item))
+    assert outcome.format == "codex_cli" and not outcome.rejects
+    assert outcome.only.trajectory.native_id == head["id"]

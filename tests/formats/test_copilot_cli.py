@@ -52,3 +52,10 @@ def test_copilot_failures() -> None:
     error = copilot("session.error", errorType="rate_limit", message="slow down")
     t = read(jsonl(START, copilot("user.message", content="go"), error)).only.trajectory
     assert (t.end_reason, t.error_type, t.error_message) == ("model_error", "rate_limit", "slow down")
+
+
+def test_copilot_system_prompts_are_the_systems() -> None:
+    start = {"type": "session.start", "id": "1", "data": {"sessionId": "aaaaaaaa-0000-4000-8000-000000000001"}}
+    prompt = {"type": "system.message", "id": "2", "data": {"role": "system", "content": "Be brief."}}
+    only = read(jsonl(start, prompt, {"type": "user.message", "id": "3", "data": {"content": "hi"}})).only
+    assert [(step.role, step.content) for step in only.steps] == [("system", "Be brief."), ("user", "hi")]

@@ -29,3 +29,26 @@ def test_hermes_exit_codes() -> None:
     rows = [{**row, "role": "assistant", "tool_calls": calls, "id": 1}, {**row, **shown, "id": 2}]
     only = read(jsonl(*rows)).only
     assert (only.tool_calls[0].is_error, only.tool_calls[0].error_type) == (True, "exit_code_1")
+
+
+def test_hermes_exported_sessions_say_what_they_used() -> None:
+    row = {"id": 1, "session_id": "20260103_000000_abcdef", "role": "user", "content": "hi", "timestamp": 1767398401.5}
+    session = {"id": row["session_id"], "source": "cli", "model": "m", "system_prompt": "Be brief.", "messages": [row]}
+    head = read(jsonl(session | {"input_tokens": 100, "output_tokens": 20, "end_reason": "cli_close"})).only.trajectory
+    assert (head.model, head.input_tokens, head.output_tokens, head.end_reason) == ("m", 100, 20, "completed")
+
+
+def test_hermes_session_logs_and_gateway_transcripts() -> None:
+    said = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo", "finish_reason": "stop"}]
+    tools = [{"type": "function", "function": {"name": "terminal"}}]
+    log = {"session_id": "20260103_000000_abcdef", "session_start": "2026-01-03T00:00:00Z", "model": "m"}
+    of_log = read(json.dumps(log | {"tools": tools, "messages": said}).encode())
+    meta = {"role": "session_meta", "model": "m", "tools": tools, "timestamp": "2026-01-03T00:00:00.5Z"}
+    of_gateway = read(jsonl(meta, *said))
+    for outcome in (of_log, of_gateway):
+        assert outcome.format == "hermes_agent" and not outcome.rejects
+        assert [(s.role, s.content) for s in outcome.only.steps] == [("user", "hi"), ("assistant", "yo")]
+        assert outcome.only.trajectory.model == "m" and "terminal" in (outcome.only.trajectory.tools or "")
+        assert outcome.only.trajectory.started_at is not None
+    assert of_log.only.trajectory.session_id == log["session_id"]
+    assert read(jsonl(meta, said[0])).only.key == of_gateway.only.key

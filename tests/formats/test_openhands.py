@@ -242,3 +242,17 @@ def test_a_fork_is_a_branch() -> None:
     ]
     only = read(jsonl(*named)).only
     assert [step.parent_ix for step in only.steps] == [None, 0, 1, 0]
+
+
+def test_openhands_runs_of_the_sdk_name_their_model() -> None:
+    event = {
+        "kind": "MessageEvent",
+        "id": "00000000-0000-4000-8000-000000000001",
+        "timestamp": "2025-11-10T10:00:01.123456",
+        "source": "user",
+        "llm_message": {"role": "user", "content": [{"type": "text", "text": "do"}]},
+    }
+    run = {"instance_id": "a__b-1", "instruction": "do", "metrics": {"accumulated_cost": 0.5}, "history": [event]}
+    outcome = read(jsonl(run | {"metadata": {"llm": {"model": "litellm_proxy/claude"}}}))
+    assert (outcome.version, outcome.only.trajectory.model) == ("1", "litellm_proxy/claude")
+    assert read(jsonl(run | {"metrics": {"model_name": "other"}})).only.trajectory.model == "other"

@@ -110,3 +110,20 @@ def test_the_samples(samples: Path) -> None:
             assert [reject.code for reject in outcome.rejects] == (["truncated_json"] if "cleanup" in path.name else [])
             if "tool-calls" not in path.name or agent == "openclaw":
                 assert outcome.only.trajectory.n_steps == n_steps
+
+
+def test_the_stream_of_json_mode_gives_the_messages_that_ended() -> None:
+    asked = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+    said = answer("b", "a", CALL, stopReason="toolUse")["message"]
+    shown = {"role": "toolResult", "toolCallId": "t1", "toolName": "bash", "content": [{"type": "text", "text": "x"}]}
+    lines: list[dict[str, Any]] = [HEAD, {"type": "agent_start"}]
+    for message in (asked, said, shown):
+        lines += [{"type": "message_start", "message": {**message, "content": []}}]
+        lines += [{"type": "message_end", "message": message}]
+    lines += [{"type": "tool_execution_end", "toolCallId": "t1", "toolName": "bash", "isError": False}]
+    begun = {"type": "message_update", "message": {"role": "assistant", "content": [{"type": "text", "text": "half"}]}}
+    whole, cut = read(jsonl(*lines, {"type": "agent_end", "messages": []})).only, read(jsonl(*lines, begun)).only
+    assert [step.role for step in whole.steps] == ["user", "assistant", "tool"]
+    assert whole.tool_calls[0].result_text == "x" and whole.trajectory.input_tokens == 32
+    assert cut.key == whole.key and cut.trajectory.content_complete is False
+    assert "half" in (cut.steps[-1].raw or "") and whole.trajectory.content_complete

@@ -8,7 +8,9 @@ taken back stays. Calls stand in the model's message with their results. Tokens:
 thoughts are counted beside the output and tool prompts beside the input, so they are added.
 Qwen Code and other forks write the same.
 
-Not covered: checkpoints (`/chat save`), which are bare histories of the API.
+A checkpoint (`/chat save`) is a bare history of the API: contents with `functionCall` and `functionResponse` parts.
+
+Not covered: logs.json, which has the prompts only.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from flywheel.formats.gemini_contents import is_checkpoint, is_content, messages_of
 from flywheel.formats.messages import read_content
 from flywheel.formats.parse import dumps
 from flywheel.formats.reader import Head, Match, Record, Source, as_dict, as_list, as_text, fingerprint, trajectory_id
@@ -41,6 +44,8 @@ class GeminiCli:
 
     def sniff(self, head: Head) -> Match | None:
         values = [as_dict(value) for value in head.values]
+        if values and (all(map(is_content, values)) if head.in_array else is_checkpoint(values[0])):
+            return Match(confidence=0.9, version="checkpoint", unit="document")
         if any(_is_head(value) for value in values):
             return Match(confidence=0.95)
         typed = [
@@ -52,6 +57,9 @@ class GeminiCli:
         chat: _Chat | None = None
         for record in records:
             value = as_dict(record.value)
+            if (saved := messages_of(record.value)) is not None:
+                yield from _read_checkpoint(saved, record, source)
+                continue
             if not (_is_head(value) or value.keys() & {"$set", "$rewindTo"} or ("id" in value and "type" in value)):
                 yield record.reject("not_gemini_cli", "the record is no recording and no line of one")
                 continue
@@ -61,6 +69,19 @@ class GeminiCli:
             chat.add(value)
         if chat is not None:
             yield from chat.fragments()
+
+
+def _read_checkpoint(saved: list[dict[str, Any]], record: Record, source: Source) -> Iterator[Fragment | Reject]:
+    """A history names no session: it is known by how it begins, which stays when the chat is saved again."""
+    document = as_dict(record.value)
+    first = fingerprint((document["history"] if document else record.value)[:3])
+    session = Session(GeminiCli.name, source, trajectory_id(GeminiCli.name, first, first), None, record.ix)
+    session.columns["agent_name"] = "gemini-cli"
+    chat = _Chat(session)
+    session.metadata |= {key: item for key, item in document.items() if key != "history"}
+    for message in saved:
+        chat.add(message)
+    yield from chat.fragments()
 
 
 def _is_head(value: Mapping[str, Any]) -> bool:

@@ -69,14 +69,11 @@ def read_sessions(name: str, agent: str, records: Iterable[Record], source: Sour
             continue
         if session is None or (is_head and session.session.steps):
             if session is not None:
-                session.close()
-                yield session.session.fragment()
+                yield session.close()
             session = _Writer(_begin(name, agent, record, source))
         session.add(entry)
-    if session is not None:
-        session.close()
-        if session.session.steps:
-            yield session.session.fragment()
+    if session is not None and (session.session.steps or session.streamed is not None):
+        yield session.close()
 
 
 def _begin(name: str, agent: str, record: Record, source: Source) -> Session:
@@ -96,12 +93,13 @@ class _Writer:
         self.model: str | None = None
         self.streamed: Mapping[str, Any] | None = None  # a message of the stream, not ended
 
-    def close(self) -> None:
-        """Keep the message that the stream broke off in."""
+    def close(self) -> Fragment:
+        """The rows, with the message that the stream broke off in."""
         if self.streamed is not None:
             self.session.event("message_update", self.streamed)
             self.session.columns["content_complete"] = False
             self.session.flags["cut_off"] = None
+        return self.session.fragment()
 
     def _stream(self, kind: str, entry: Mapping[str, Any]) -> bool:
         """Whether it is an event of the stream that adds nothing to messages that have ended."""

@@ -44,3 +44,37 @@ def test_gemini_exit_codes() -> None:
     ran["result"] = [{"functionResponse": {"id": "c1", "response": {"output": said}}}]
     call = read(jsonl(GEMINI, gemini("b", toolCalls=[ran]))).only.tool_calls[0]
     assert (call.is_error, call.error_type, call.result_text) == (False, "exit_code_2", said)
+
+
+def test_gemini_checkpoints_are_histories_of_the_api() -> None:
+    history = [
+        {"role": "user", "parts": [{"text": "List."}]},
+        {
+            "role": "model",
+            "parts": [
+                {"text": "Two folders.", "thought": True},
+                {"functionCall": {"name": "ls", "args": {"path": "a"}}, "thoughtSignature": "s"},
+                {"functionCall": {"name": "ls", "args": {"path": "b"}}},
+            ],
+        },
+        {
+            "role": "user",
+            "parts": [
+                {"functionResponse": {"name": "ls", "response": {"output": "x.py"}}},
+                {"functionResponse": {"name": "ls", "response": {"error": "no such folder"}}},
+            ],
+        },
+        {"role": "model", "parts": [{"text": "One has x.py."}]},
+    ]
+    bare, wrapped = (read(json.dumps(value).encode()) for value in (history, {"history": history, "authType": "key"}))
+    for outcome in (bare, wrapped):
+        assert outcome.format == "gemini_cli" and not outcome.rejects
+        assert [step.role for step in outcome.only.steps] == ["user", "assistant", "tool", "tool", "assistant"]
+        assert [(call.result_text, call.is_error) for call in outcome.only.tool_calls] == [
+            ("x.py", False),
+            ("no such folder", True),
+        ]
+        assert outcome.only.steps[1].reasoning == "Two folders."
+    assert "key" in (wrapped.only.trajectory.metadata or "")
+    longer = read(json.dumps([*history, {"role": "user", "parts": [{"text": "Thanks."}]}]).encode())
+    assert longer.only.key == bare.only.key

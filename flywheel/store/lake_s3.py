@@ -128,8 +128,9 @@ class BucketPlace:
 
     def attach(self, con: duckdb.DuckDBPyConnection) -> None:
         """Let the connection read `s3://` through pyarrow's file system."""
-        from fsspec.implementations.arrow import ArrowFSWrapper
         from pyarrow.fs import S3FileSystem
+
+        from flywheel.store.lake_s3_files import BucketFiles
 
         parts, frozen = urlsplit(self.client.meta.endpoint_url), self._frozen()
         keys: dict[str, Any] = {}
@@ -141,8 +142,7 @@ class BucketPlace:
             region=self.client.meta.region_name or "us-east-1",
             **keys,
         )
-        wrapper = type("S3Files", (ArrowFSWrapper,), {"protocol": "s3"})
-        con.register_filesystem(wrapper(files))
+        con.register_filesystem(BucketFiles(files))
 
     def keep_staged(self, folder: Path) -> None:
         """Upload a staged batch; its manifest last, so that half a copy is none."""

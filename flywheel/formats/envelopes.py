@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flywheel.formats.reader import as_dict, as_list
+from flywheel.formats.reader import as_dict, as_int, as_list
 
 _ITEMS = ("choices", "output", "stop_reason")  # of a chat completion, a response, an Anthropic message
 _USAGE = {
@@ -41,7 +41,7 @@ def opened(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
             return [as_dict(item) for item in page]
         if all("role" in as_dict(item) and "content" in as_dict(item) for item in page):
             rest = {key: item for key, item in record.items() if key not in ("data", "object")}
-            return [{"messages": page, **rest}]
+            return [{"messages": _thread(page), **rest}]
     asked = record.get("requests")
     if isinstance(asked, list) and asked and all("custom_id" in as_dict(item) for item in asked):
         return [as_dict(item) for item in asked]
@@ -52,6 +52,22 @@ def opened(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         record = _bedrock(record)
     bodies = {key: made for key in ("request", "response") if (made := _converse(as_dict(record.get(key))))}
     return [{**record, "provider": record.get("provider", "aws.bedrock"), **bodies} if bodies else record]
+
+
+def _thread(messages: list[Any]) -> list[Any]:
+    """Messages of a thread of the Assistants API, in order of time (a page begins with the last), in words of chat."""
+    times = [as_int(message.get("created_at")) for message in messages]
+    if any(message.get("object") != "thread.message" for message in messages) or None in times:
+        return messages
+    ordered = messages if times == sorted(times, key=lambda at: at or 0) else messages[::-1]
+    return [{**message, "content": [_thread_part(part) for part in as_list(message["content"])]} for message in ordered]
+
+
+def _thread_part(part: Any) -> Any:
+    text = as_dict(as_dict(part).get("text"))
+    if not isinstance(text.get("value"), str):
+        return part
+    return {**part, "text": text["value"], **{key: item for key, item in text.items() if key != "value"}}
 
 
 def _bedrock(log: Mapping[str, Any]) -> dict[str, Any]:

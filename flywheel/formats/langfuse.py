@@ -58,7 +58,7 @@ class Langfuse:
         kind, body = _kind(value), as_dict(value)
         if kind == "score":
             yield Attachment(record_ix=record.ix, outcomes=(score_outcome(body, None),))
-        elif kind is None and _MANIFESTS not in source.uri:
+        elif kind is None and _MANIFESTS not in (source.path or source.uri):
             yield record.reject("not_langfuse", "the record is no trace, observation or score of Langfuse")
         elif kind is not None:
             spans, scores = _trace(body, kind, source)

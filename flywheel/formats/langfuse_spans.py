@@ -162,11 +162,17 @@ def _cache_part(key: str) -> tuple[str, ...]:
 
 
 def _older(fields: Mapping[str, Any]) -> Usage | None:
-    """`usage` and `promptTokens` of the API before usage details."""
+    """`usage` and `promptTokens` of the API before usage details, `inputUsage` of the UI's tables."""
     usage = as_dict(loosely(fields.get("usage")))
-    given = next((v for v in (usage.get("input"), fields.get("prompt_tokens")) if v is not None), None)
-    out = next((v for v in (usage.get("output"), fields.get("completion_tokens")) if v is not None), None)
-    return tokens(input=given, output=out, total=usage.get("total"))
+    told = (usage.get("input"), usage.get("promptTokens"), fields.get("prompt_tokens"), fields.get("input_usage"))
+    said = (
+        usage.get("output"),
+        usage.get("completionTokens"),
+        fields.get("completion_tokens"),
+        fields.get("output_usage"),
+    )
+    given, out = (next((value for value in values if value is not None), None) for values in (told, said))
+    return tokens(input=given, output=out, total=usage.get("total", usage.get("totalTokens")))
 
 
 def _instructed(inputs: list[Message] | None, answer: Any) -> list[Message] | None:

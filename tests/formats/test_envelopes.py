@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from typing import Any
 
 import pytest
@@ -171,6 +173,27 @@ def test_pieces_of_audio_are_joined() -> None:
     chunks = [{**shared, "choices": [{"index": 0, "delta": {"audio": audio}}]} for audio in deltas]
     (step,) = read(jsonl(*chunks)).only.steps
     assert '"audio":{"id":"a-1","transcript":"Hello","data":"AAABBB","expires_at":5}' in (step.extra or "")
+
+
+def test_a_thread_of_assistants_is_in_order_of_time() -> None:
+    said = [("assistant", "Hi", 2), ("user", "Hello", 1)]
+    data = [
+        {"id": f"m-{at}", "object": "thread.message", "created_at": at, "thread_id": "t-1", "role": role,
+         "content": [{"type": "text", "text": {"value": text, "annotations": []}}]}
+        for role, text, at in said
+    ]  # fmt: skip
+    steps = read(jsonl({"object": "list", "data": data, "has_more": False})).only.steps
+    assert [(step.role, step.content) for step in steps] == [("user", "Hello"), ("assistant", "Hi")]
+
+
+def test_a_manifest_inside_an_archive_is_no_trace() -> None:
+    score = {"id": "s-1", "trace_id": "t-1", "name": "q", "value": 1, "source": "EVAL", "data_type": "NUMERIC"}
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("scores/1.jsonl", jsonl(score))
+        archive.writestr("manifests/1.json", '{"files": ["scores/1.jsonl"]}')
+    outcome = read(packed.getvalue())
+    assert (outcome.format, len(outcome.attachments), outcome.rejects) == ("langfuse", 1, [])
 
 
 def test_numbers_of_a_table_without_types_are_scores() -> None:

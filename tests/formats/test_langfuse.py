@@ -292,3 +292,18 @@ def test_no_value_of_any_kind_stops_the_trace() -> None:
         assert items
         for fragment in assemble(item for item in items if isinstance(item, Fragment)):
             complete(fragment)
+
+
+@pytest.mark.parametrize(
+    "counted",
+    [
+        {"usage": {"promptTokens": 20, "completionTokens": 3, "totalTokens": 23}},
+        {"usage": {"input": 20, "output": 3, "total": 23, "unit": "TOKENS"}},
+        {"promptTokens": 20, "completionTokens": 3},
+        {"inputUsage": 20, "outputUsage": 3, "totalUsage": 23},
+    ],
+)
+def test_usage_in_its_older_words(counted: dict[str, Any]) -> None:
+    seen = {"id": "o-1", "traceId": TRACE, "type": "GENERATION", "startTime": "2026-01-02T03:04:05Z", "input": "Hi"}
+    t = read(lines({**seen, "output": "Hello", **counted})).only.trajectory
+    assert (t.input_tokens, t.output_tokens) == (20, 3)

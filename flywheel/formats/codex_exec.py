@@ -6,6 +6,8 @@
 An item counts as it was last: what the model said is a row, what it did is a call with its result. The prompt is not in
 the stream, so the content is not complete. Usage is that of the whole turn, so it stands at its last answer.
 
+Versions before 0.44 printed other events, which are made into these (`codex_exec_old.py`).
+
 Not covered: rollout files (`codex_cli.py`), which hold everything.
 """
 
@@ -14,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from flywheel.formats.codex_exec_old import as_new, is_old
+from flywheel.formats.messages import Conversation
 from flywheel.formats.reader import Head, Match, Record, Source, as_dict, as_int, as_text, fingerprint, trajectory_id
 from flywheel.formats.session import Session, failure, text_of, usage_columns, without, word
 from flywheel.formats.usage import Usage, count
@@ -39,6 +43,8 @@ class CodexExec:
 
     def sniff(self, head: Head) -> Match | None:
         kinds = [word(as_dict(value).get("type")) for value in head.values]
+        if sum(map(is_old, head.values)) * 2 > len(head.values):
+            return Match(confidence=0.95, version="msg")
         own = [kind for kind in kinds if kind.startswith(_PREFIXES)]
         named = any("thread_id" in as_dict(value) for value in head.values) or any(map(_is_item, head.values))
         return Match(confidence=0.95) if named and len(own) * 2 > len(kinds) else None
@@ -46,7 +52,9 @@ class CodexExec:
     def read(self, records: Iterable[Record], source: Source) -> Iterator[Fragment | Reject]:
         run: _Run | None = None
         for record in records:
-            event = as_dict(record.value)
+            event, old = as_dict(record.value), is_old(record.value) or _is_heading(record.value)
+            if old:
+                event = as_new(event, record.ix) or {"type": "turn.noted"}
             kind = word(event.get("type"))
             if not kind.startswith(_PREFIXES) and kind != "error":
                 yield record.reject("not_codex_exec", "the line is no event of codex exec")
@@ -57,6 +65,12 @@ class CodexExec:
             run.add(kind, event)
         if run is not None:
             yield from run.fragments()
+
+
+def _is_heading(value: Any) -> bool:
+    """The lines before the older stream: the settings, the prompt."""
+    line = as_dict(value)
+    return "type" not in line and ("prompt" in line or line.keys() >= {"workdir", "model"})
 
 
 def _is_item(value: Any) -> bool:
@@ -74,17 +88,38 @@ class _Run:
         self.session.flags["no_prompt"] = None
         self.items: dict[str, tuple[str, Mapping[str, Any]]] = {}  # id -> the last event of it
         self.turns = 0
+        self.signs: list[Any] = [first]  # what the run is known by where it has no id: how it begins
+        self.is_known = native is not None
 
     def add(self, kind: str, event: Mapping[str, Any]) -> None:
         self.session.counted(kind)
         item = as_dict(event.get("item"))
         if kind.startswith("item."):
-            self.items[f"{self.turns} {as_text(item.get('id')) or len(self.items)}"] = (kind, item)
-        elif kind not in ("thread.started", "turn.started"):
+            name = f"{self.turns} {as_text(item.get('id')) or len(self.items)}"
+            self._sign(item)
+            self.items[name] = (kind, {**self.items[name][1], **item} if name in self.items else item)
+        elif kind == "thread.started":
+            self._started(event)
+        elif kind not in ("turn.started", "turn.noted"):
             self.items[f"{self.turns} {kind} {len(self.items)}"] = (kind, event)
         self.turns += kind in ("turn.completed", "turn.failed")
 
+    def _sign(self, item: Mapping[str, Any]) -> None:
+        """Many runs have the same settings and prompt; what the model did first tells them apart, and stays."""
+        if not self.is_known:
+            self.signs.append([item.get(key) for key in ("type", "text", "command", "arguments", "changes")])
+            self.is_known = item.get("type") != "user_message"
+
+    def _started(self, event: Mapping[str, Any]) -> None:
+        self.session.columns |= {"model": as_text(event.get("model"))} if "model" in event else {}
+        self.session.metadata |= {
+            key: value for key, value in event.items() if key not in ("type", "thread_id", "model")
+        }
+
     def fragments(self) -> Iterator[Fragment]:
+        if self.session.native_id is None:
+            self.session.trajectory_id = trajectory_id(CodexExec.name, fingerprint(self.signs), self.signs[0])
+            self.session.conversation = Conversation(self.session.trajectory_id)
         for kind, item in self.items.values():
             if kind.startswith("item."):
                 self._item(item)
@@ -108,6 +143,11 @@ class _Run:
             )
             session.more(ix, rest)
             session.go_on()
+        elif kind == "user_message":
+            text = text_of(item.get("text"))
+            session.conversation.add(role="user", role_raw=kind, content=text, content_state="present")
+            session.flags.pop("no_prompt", None)
+            session.columns["content_complete"] = True
         elif kind in _CALLS:
             self._call(kind, item, rest)
         else:
@@ -150,10 +190,10 @@ class _Run:
 
     def _ended(self, kind: str, event: Mapping[str, Any]) -> None:
         session = self.session
-        if kind == "turn.completed":
+        if kind in ("turn.completed", "turn.usage"):
             answer = next((s.step_ix for s in reversed(session.steps) if s.role == "assistant"), None)
             usage = as_dict(event.get("usage"))
-            if answer is not None:
+            if answer is not None and usage:
                 session.set(
                     answer,
                     **usage_columns(
@@ -165,7 +205,8 @@ class _Run:
                         )
                     ),
                 )
-            session.columns |= {"end_reason": "completed", "end_reason_raw": kind}
+            if kind == "turn.completed":
+                session.columns |= {"end_reason": "completed", "end_reason_raw": kind}
             return
         message = text_of(as_dict(event.get("error")).get("message") or event.get("message"))
         ix = session.event(kind, without(event), message)

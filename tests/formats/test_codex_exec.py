@@ -97,3 +97,32 @@ def test_it_never_raises() -> None:
                 read_any = True
                 check_rows(found)
     assert read_any
+
+
+def test_the_stream_of_older_versions() -> None:
+    tokens = {"input_tokens": 100, "cached_input_tokens": 40, "output_tokens": 5, "reasoning_output_tokens": 1}
+    total = {key: 2 * number for key, number in tokens.items()}
+    began = {"type": "exec_command_begin", "call_id": "c1", "command": ["bash", "-lc", "ls"], "cwd": "/w"}
+    messages = [
+        {"type": "task_started", "model_context_window": 272000},
+        {"type": "agent_reasoning", "text": "hm"},
+        began,
+        {"type": "exec_command_end", "call_id": "c1", "stdout": "a", "aggregated_output": "a", "exit_code": 2},
+        {"type": "token_count", "info": {"total_token_usage": tokens, "last_token_usage": tokens}},
+        {"type": "agent_message", "message": "Done."},
+        {"type": "token_count", "info": {"total_token_usage": total, "last_token_usage": tokens}},
+        {"type": "task_complete", "last_agent_message": "Done."},
+    ]
+    head = [{"workdir": "/w", "model": "gpt-5", "provider": "openai"}, {"prompt": "List."}]
+    lines = [*head, *({"id": "0", "msg": message} for message in messages)]
+    outcome = read(jsonl(*lines))
+    assert outcome.format == "codex_exec" and not outcome.rejects
+    assert read(jsonl(*lines[:5])).only.key == outcome.only.key  # it had begun to run the command
+    other = {"id": "0", "msg": {"type": "agent_reasoning", "text": "hmm"}}
+    assert read(jsonl(*lines[:3], other, *lines[4:])).only.key != outcome.only.key  # another run of the same prompt
+    only = outcome.only
+    assert [step.role for step in only.steps] == ["user", "assistant", "assistant", "tool", "assistant"]
+    call, trajectory = only.tool_calls[0], only.trajectory
+    assert (call.args, call.is_error, call.result_text) == ('{"command":["bash","-lc","ls"]}', True, "a")
+    assert (trajectory.model, trajectory.end_reason, trajectory.content_complete) == ("gpt-5", "completed", True)
+    assert (trajectory.input_tokens, trajectory.cache_read_tokens, trajectory.output_tokens) == (200, 80, 10)

@@ -8,8 +8,8 @@ yardstick reads. Both sides run the same SQL, one thread, interleaved, CPU time,
 data in the order of its (random) ids: what "last week" costs where nobody sorted.
 
 The same again, with fewer rows, on a lake in a bucket (`weed mini`, started here): the yardstick's files lie in the
-same bucket and bare DuckDB reads them through the same file system. There the median counts over the scans and the
-point trajectories, in CPU time of this process.
+same bucket and bare DuckDB reads them through the same file system. There the worse counts of the scans and the point
+trajectories, in CPU time of this process, once DuckDB has cached on both sides what it wants to cache.
 
 `wide`: a lake of few rows of 100 KB and more, on disk: a trajectory's steps by id, against the same in plain Parquet.
 
@@ -45,6 +45,7 @@ from s3_server import ACCESS_KEY, BUCKET, SECRET_KEY, S3Server
 
 SCAN_BAR, POINT_BAR, PRUNING_BAR, S3_BAR = 1.1, 1.2, 4.0, 1.2
 WIDE_TRAJECTORIES = 120
+CACHED_AFTER_S = 15.0  # DuckDB keeps nothing of a remote file that was written in the last seconds, on either side
 QUERIES = {
     "failures by tool and day": """
         SELECT date_trunc('day', ts) AS day, name, count(*) FROM {step}
@@ -162,12 +163,13 @@ def in_bucket(folder: Path, n: int, rounds: int) -> dict[str, Any]:
         for file in (folder / "plain").iterdir():
             server.client().upload_file(str(file), BUCKET, f"plain/{file.name}")
         Lake(workspace).publish(BATCH)
+        time.sleep(CACHED_AFTER_S)
         with duckdb.connect() as bare:
             place_of(workspace).attach(bare)
             found = compare(workspace, bare, f"s3://{BUCKET}/plain", rounds)
     finally:
         server.kill()
-    return {"trajectories": n, "ratio": found.pop("all_ratio"), **found}
+    return {"trajectories": n, "ratio": max(found["scan_ratio"], found["point_ratio"]), **found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,6 @@ def compare(workspace: Workspace, bare: duckdb.DuckDBPyConnection, plain: str, r
         "scan_ratio": ratio(scans.values()),
         "point_ratio": ratio(points),
         "point_steps_ratio": ratio(steps),
-        "all_ratio": ratio([*scans.values(), *points]),
         "last_week_pruning": round(week["unsorted"] / week["ours"], 1),
         "last_week_ratio": ratio([week]),
         "cpu_ms": {name: {side: round(s * 1e3, 1) for side, s in found.items()} for name, found in scans.items()},

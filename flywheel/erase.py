@@ -82,6 +82,16 @@ def erase(
     return _result(found, rows, cut, removed, staged, snapshot.snapshot_id)
 
 
+def _names(source: LandingBytes, user: bytes) -> bool:
+    """Whether the bytes, unpacked, hold the user's id."""
+    tail = b""
+    for chunk in source():
+        if user in tail + chunk:
+            return True
+        tail = chunk[-len(user) :]
+    return False
+
+
 def _result(
     found: Found,
     rows: dict[str, int],
@@ -110,7 +120,7 @@ def _staged(lake: Lake, found: Found) -> tuple[list[str], Found]:
     """Batches in staging that hold the user or a trajectory that is being erased, and what they add to it."""
     ids, sources = set(found.trajectories), set(found.sources)
     waiting = []
-    for batch in (*lake.staged(), *lake.failed()):
+    for batch in lake.in_staging():
         heads = lake.staged_rows(batch).get("trajectory")
         if heads is None:
             continue
@@ -128,11 +138,14 @@ def _landing(store: ObjectStore, found: Found, user: str, format_name: str) -> t
     """Cut the user's records out of the landing objects; what was cut, what was removed whole, and the journal."""
     cut_keys, removed, new, quarantined = [], [], list(found.objects), list(found.quarantined)
     for stored in store.list():
-        if stored.sha256 not in (*found.sources, *found.unread):
-            continue
         place = Source(source_id=stored.sha256, uri=stored.key)
         with LandingBytes(store, stored) as source:
+            # Other exports of the same traces are in no row of the lake: what names the user is looked into as well.
+            if stored.sha256 not in (*found.sources, *found.unread) and not _names(source, user.encode()):
+                continue
             cut = find_records(source, place, set(found.trajectories), (user.encode(),), format_name)
+            if not cut.ranges and not cut.whole:
+                continue  # somebody else's records speak of the id
             quarantined += [(stored.sha256, at) for at, _ in cut.refused]
             left = without(source, cut)
             packed = None if left is None else packed_like(source, left)
@@ -141,7 +154,7 @@ def _landing(store: ObjectStore, found: Found, user: str, format_name: str) -> t
             removed.append(stored.key)
         else:
             replaced = store.put(stored.key, packed)
-            if stored.sha256 in found.sources:  # the rest of it is in the lake; of an unread one it's still to be read
+            if stored.sha256 not in found.unread:  # the rest of it is in the lake; an unread one is still to be read
                 new.append(replaced.sha256)
             cut_keys.append(stored.key)
     return cut_keys, removed, replace(found, objects=tuple(new), quarantined=tuple(quarantined))

@@ -168,7 +168,7 @@ def test_without_a_workspace_a_verb_says_what_to_do(
     "arguments",
     [
         ["nosuch"], ["evaluate"], ["evaluate", "--run", "r", "--champion"], ["train"], ["gate"], ["show"],
-        ["train", "--curriculum", "c", "--champion"], ["init", "here", "--root", "there"], ["ingest", "/nowhere"],
+        ["train", "--curriculum", "c", "--champion"], ["init", "here", "--root", "there"],
         ["validate", "--reason", "why"], ["turn", "--nosuch"],
     ],
 )  # fmt: skip

@@ -25,7 +25,7 @@ from flywheel.store.lake_views import quoted
 from flywheel.store.tables import TABLES
 
 MEMORY = "128MB"  # of DuckDB's own, to look at narrow columns; the rest of the process needs about as much
-SORT_MEMORY = "320MB"  # to put whole rows into another order
+SORT_MEMORY = "1GB"  # to put whole rows into another order
 
 
 def parts_of(folder: Path, table: str) -> list[Path]:

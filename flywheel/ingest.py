@@ -33,7 +33,6 @@ from flywheel.ingest_pool import Job, Replaced, read_all
 from flywheel.ingest_source import KEPT_BYTES, RANGE_BITS, SourceReport, store_whole
 from flywheel.progress import Progress, silent
 from flywheel.records import Fragment, SourceFile, canonical_json, content_id
-from flywheel.store import artifacts
 from flywheel.store.held import Held
 from flywheel.store.keys import redaction_key
 from flywheel.store.lake import Lake
@@ -87,7 +86,7 @@ def ingest(
     given, notes = land(workspace, config, paths), Notes()
     store, lake = open_store(workspace, config, full=full), Lake(workspace)
     landed = store.list(notes)
-    known = lake.recorded_objects() | _in_staging(workspace, lake)
+    known = lake.staged_objects() | lake.recorded_objects()  # in that order: a batch goes from here to there
     fresh = {stored.sha256: stored for stored in landed if stored.sha256 not in known}
     staged = _Staged()
     while fresh:
@@ -127,12 +126,6 @@ class _Staged:
     batch: str | None = None
     reports: Sequence[SourceReport] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
-
-
-def _in_staging(workspace: Workspace, lake: Lake) -> set[str]:
-    """sha256 of the objects whose batch waits for its verdict, or failed and waits to be dealt with."""
-    folders = (workspace.staging / batch for batch in (*lake.staged(), *lake.failed()))
-    return {sha256 for folder in folders for sha256 in artifacts.load(folder).inputs["objects"]}
 
 
 def _stage(

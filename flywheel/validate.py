@@ -94,9 +94,9 @@ def validate(
     judged = []
     for done, batch_id in enumerate(waiting):
         progress(done, len(waiting), "batches judged")
-        if not named and batch_id not in lake.staged():
-            continue  # a killed publisher left it, and judging the one before finished that
-        judged.append(_judge_and_publish(lake, batch_id, suites, reason if accept else None))
+        with lake.deciding(batch_id) as undecided:
+            if named or undecided:
+                judged.append(_judge_and_publish(lake, batch_id, suites, reason if accept else None))
     progress(len(waiting), len(waiting), "batches judged")
     head, pages = lake.head(), tuple(verdict.data_docs for verdict in judged)
     return ValidateResult(judged=tuple(judged), snapshot=head.snapshot_id if head else None, data_docs=pages)

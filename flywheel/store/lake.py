@@ -14,16 +14,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock
 
 import flywheel
-from flywheel.errors import LakeError
+from flywheel.errors import ArtifactError, LakeError
 from flywheel.ledger import Batch, Snapshot
 from flywheel.records import canonical_json, content_id
 from flywheel.store import artifacts, lake_publish
@@ -34,6 +36,7 @@ from flywheel.workspace import Workspace
 
 PUBLISHED_STATES = ("accepted", "forced")
 _FAILED = "failed.json"  # beside the manifest of a rejected batch
+_TO_JUDGE, _OWN = "batch", "ledger"  # what a manifest calls a batch that waits for `validate`, and any other
 _PUBLISHERS_OWN = ("batch", "snapshot")
 _FOLLOWERS = ("step", "tool_call")  # visible only through a trajectory of the same batch
 
@@ -59,27 +62,65 @@ class Lake(LakeReader):
         tables: Mapping[str, Sequence[Any]],
         objects: Sequence[str] = (),
         overwrite: bool = False,
+        judged: bool = True,
     ) -> None:
         """Write a batch where `validate` judges it; nothing of it is in the lake yet. `objects`: sha256 of its sources.
 
+        With `judged` False no `validate` touches it: whoever stages it publishes it at once.
         A no-op if the batch is staged (unless `overwrite`) or published already. Errors: LakeError for a value that
         doesn't fit its column, two different rows under one key, or steps without their trajectory.
         """
         own = [table for table in _PUBLISHERS_OWN if table in tables]
         if own:
             raise LakeError(f"batch {batch_id}: the publisher itself writes the table {own[0]}; leave it out")
-        self._stage(batch_id, tables, objects, overwrite)
+        self._stage(batch_id, tables, objects, overwrite, _TO_JUDGE if judged else _OWN)
 
     def staged(self) -> list[str]:
         """Batches that wait for a verdict: staged, not rejected, not published. Sorted."""
         head, failed = self.head(), self.failed()
         done = (head.batches or ()) if head else ()  # a publisher killed at its last step leaves the folder behind
-        return [batch for batch in self._in_staging() if batch not in done and batch not in failed]
+        return [batch for batch in self._to_judge() if batch not in done and batch not in failed]
 
     def failed(self) -> dict[str, str]:
         """Rejected batches that still lie in staging, with the reason of each."""
-        marks = {batch: self.workspace.staging / batch / _FAILED for batch in self._in_staging()}
-        return {batch: json.loads(mark.read_bytes())["reason"] for batch, mark in marks.items() if mark.is_file()}
+        found = {}
+        for batch in self._to_judge():
+            with suppress(FileNotFoundError):  # not marked; or somebody has just published it
+                mark = (self.workspace.staging / batch / _FAILED).read_bytes()
+                found[batch] = json.loads(mark)["reason"]
+        return found
+
+    def staged_objects(self) -> set[str]:
+        """sha256 of the objects whose batch waits for its verdict, or failed and waits to be dealt with."""
+        return {sha256 for manifest in self._to_judge().values() for sha256 in manifest.inputs["objects"]}
+
+    def in_staging(self) -> dict[str, artifacts.Manifest]:
+        """Every finished batch in staging with its manifest, whatever becomes of it; by its id, sorted."""
+        found = {}
+        folders = self.workspace.staging.glob("[!.]*") if self.workspace.staging.is_dir() else ()
+        for folder in sorted(folders):
+            try:
+                found[folder.name] = artifacts.load(folder)
+            except (ArtifactError, FileNotFoundError):  # unfinished; or somebody has just published it
+                if artifacts.is_finished(folder):
+                    raise
+        return found
+
+    @contextmanager
+    def deciding(self, batch_id: str) -> Iterator[bool]:
+        """The right to judge a staged batch, and whether that is still to be done: somebody else may have had it.
+
+        Waits for whoever has it; a killed holder loses it with its process.
+        """
+        staging = self.workspace.staging
+        staging.mkdir(parents=True, exist_ok=True)
+        with FileLock(staging / f".{batch_id}.lock") as lock:
+            journal = self.location.read(lake_publish.JOURNAL)
+            if journal is not None and json.loads(journal)["batch_id"] == batch_id:  # its publisher was killed
+                with self.lease():
+                    lake_publish.roll_forward(self)
+            yield batch_id in self.staged()
+            Path(lock.lock_file).unlink(missing_ok=True)
 
     def staged_rows(self, batch_id: str) -> dict[str, pa.Table]:
         """The rows of a staged batch, by table, stamps included. Errors: ArtifactError if it isn't staged."""
@@ -111,7 +152,7 @@ class Lake(LakeReader):
             reason=reason,
         )
         event = content_id("reject", batch_id, reason)
-        self._stage(event, {"batch": [row]}, (), False)
+        self._stage(event, {"batch": [row]}, (), False, _OWN)
         self.publish(event)
         artifacts.write_atomic(folder / _FAILED, canonical_json({"reason": reason}).encode())
 
@@ -130,7 +171,7 @@ class Lake(LakeReader):
         if state not in PUBLISHED_STATES:
             raise LakeError(f"batch {batch_id} can be published as {' or '.join(PUBLISHED_STATES)}, not as {state!r}")
         if tables is not None:
-            self.stage(batch_id, tables)
+            self.stage(batch_id, tables, judged=False)
         with self.lease():
             lake_publish.roll_forward(self)
             found = self.published(batch_id)
@@ -141,12 +182,11 @@ class Lake(LakeReader):
                 raise LakeError(f"batch {batch_id} is neither staged nor published; stage it first")
             return lake_publish.publish_staged(self, batch_id, state, reason, self.turn_id)
 
-    def _in_staging(self) -> list[str]:
-        folders = self.workspace.staging.glob("[!.]*") if self.workspace.staging.is_dir() else ()
-        return sorted(folder.name for folder in folders if artifacts.is_finished(folder))
+    def _to_judge(self) -> dict[str, artifacts.Manifest]:
+        return {batch: manifest for batch, manifest in self.in_staging().items() if manifest.kind == _TO_JUDGE}
 
     def _stage(
-        self, batch_id: str, tables: Mapping[str, Sequence[Any]], objects: Sequence[str], overwrite: bool
+        self, batch_id: str, tables: Mapping[str, Sequence[Any]], objects: Sequence[str], overwrite: bool, kind: str
     ) -> None:
         folder = self.workspace.staging / batch_id
         if (artifacts.is_finished(folder) and not overwrite) or self.published(batch_id):
@@ -156,7 +196,7 @@ class Lake(LakeReader):
         draft, stamps = self.draft(batch_id), self.stamps(batch_id)
         for table, rows in data.items():
             _write(draft / f"{table}.parquet", stamped(table, rows, stamps))
-        self.finish_draft(batch_id, draft, {"objects": list(objects)}, overwrite)
+        self.finish_draft(batch_id, draft, {"objects": list(objects)}, overwrite, kind)
 
     def stamps(self, batch_id: str) -> Stamps:
         """What the rows of a batch are stamped with that is staged now."""
@@ -173,24 +213,27 @@ class Lake(LakeReader):
         return draft
 
     def finish_draft(
-        self, batch_id: str, draft: Path, inputs: Mapping[str, Any], overwrite: bool = False
+        self, batch_id: str, draft: Path, inputs: Mapping[str, Any], overwrite: bool = False, kind: str = _TO_JUDGE
     ) -> dict[str, int]:
         """Finish a draft as the staged batch; `inputs` has the `objects` it was made from. Gives its rows by table."""
         folder = self.workspace.staging / batch_id
         counts = {table: row_count(parts_of(draft, table)) for table in TABLES if parts_of(draft, table)}
-        artifacts.finish(draft, "batch", batch_id, inputs, {"rows": counts})
+        artifacts.finish(draft, kind, batch_id, inputs, {"rows": counts})
         if overwrite:
             with self.lease():  # nobody may be publishing the folder that is replaced
                 lake_publish.roll_forward(self)
                 lake_publish.drop_staged(self, batch_id)
                 draft.rename(folder)
             return counts
-        try:
-            draft.rename(folder)
-        except OSError:
-            if not artifacts.is_finished(folder):
-                raise
-            shutil.rmtree(draft)  # somebody staged the same batch meanwhile: same inputs, same rows
+        while draft.is_dir():
+            if artifacts.is_finished(folder) or self.published(batch_id):
+                shutil.rmtree(draft)  # somebody staged the same batch meanwhile: same inputs, same rows
+                continue
+            try:
+                draft.rename(folder)
+            except OSError:  # somebody was faster by a moment, and may have published it since
+                if folder.exists() and not artifacts.is_finished(folder):
+                    raise
         return counts
 
 

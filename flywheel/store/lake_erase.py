@@ -153,7 +153,7 @@ def erase(lake: Lake, found: Found) -> tuple[Snapshot, dict[str, int]]:
                 removed[table] = _delete(lake.table(table), predicate, found.batch_id)
         touched = [path for table, predicate in predicates.items() for path in _rewrite(lake, table, predicate)]
         _mark(lake, set(touched))
-        lake.stage(found.batch_id, {"tombstone": [_tombstone(found)]}, objects=found.objects)
+        lake.stage(found.batch_id, {"tombstone": [_tombstone(found)]}, objects=found.objects, judged=False)
         if lake.published(found.batch_id) is None:
             reason = f"erasure of {found.user_hash}"
             lake_publish.publish_staged(lake, found.batch_id, "accepted", reason, lake.turn_id, latest=True)

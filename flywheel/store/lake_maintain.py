@@ -11,9 +11,11 @@ Not covered: erasure, and expiry of snapshots (every published snapshot stays re
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -41,7 +43,7 @@ def compact(lake: Lake) -> Snapshot | None:
         if head is None or not changed:
             return head
         batch_id = content_id("compact", head.snapshot_id)
-        lake.stage(batch_id, {})
+        lake.stage(batch_id, {}, judged=False)
         reason = f"compaction of {', '.join(changed)}"
         return lake_publish.publish_staged(lake, batch_id, "accepted", reason, lake.turn_id, latest=True)
 
@@ -125,18 +127,26 @@ def _half_written(lake: Lake) -> list[str]:
     return [name for name in names if fnmatch(name.rsplit("/", 1)[-1], ".*.tmp")]
 
 
-def _drafts(lake: Lake) -> list[Path]:
+def _drafts(lake: Lake) -> Iterator[Path]:
     """Folders of staging in the making, and `write_atomic`'s files of every other artefact."""
     workspace = lake.workspace
-    folders = sorted(workspace.staging.glob(".*")) if workspace.staging.is_dir() else []
-    files = (path for root in (workspace.data, workspace.models) for path in root.rglob(".*.tmp"))
-    kept_by_others = (*folders, workspace.lake)
-    return [*folders, *sorted(path for path in files if not any(path.is_relative_to(f) for f in kept_by_others))]
+    yield from sorted(workspace.staging.glob(".*")) if workspace.staging.is_dir() else ()
+    for root in (workspace.data, workspace.models):
+        for folder, folders, files in os.walk(root):  # which doesn't mind that others delete what it's about to see
+            place = Path(folder)
+            kept_by_others = workspace.lake == place or (place.parent == workspace.staging and place.name[0] == ".")
+            folders[:] = [] if kept_by_others else sorted(folders)
+            yield from (place / name for name in sorted(files) if fnmatch(name, ".*.tmp") and not kept_by_others)
 
 
 def _old_drafts(lake: Lake) -> list[Path]:
     """Staging takes no lease, so only age tells a dead draft from one being written."""
-    return [path for path in _drafts(lake) if time.time() - path.stat().st_mtime > DRAFT_AGE_S]
+    found = []
+    for path in _drafts(lake):
+        with suppress(FileNotFoundError):  # it has just become what it was to be
+            if time.time() - path.stat().st_mtime > DRAFT_AGE_S:
+                found.append(path)
+    return found
 
 
 def _file_problems(lake: Lake) -> Iterator[str]:

@@ -14,6 +14,7 @@ it becomes the next revision. Not covered: staging and judging (`lake.py`, `vali
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -114,10 +115,10 @@ def _finish(reader: LakeReader, journal: Journal) -> Snapshot:
 
 
 def drop_staged(reader: LakeReader, batch_id: str) -> None:
-    """Remove the staged files of a published batch."""
+    """Remove the staged files of a published batch, all at once for whoever looks."""
     folder = reader.workspace.staging / batch_id
     if folder.is_dir():
-        shutil.rmtree(folder)
+        shutil.rmtree(folder.rename(folder.with_name(f".{batch_id}.{os.urandom(4).hex()}")))
     reader.location.drop_staged(batch_id)
 
 

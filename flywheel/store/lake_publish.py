@@ -220,7 +220,9 @@ def _rows_sql(spec: TableSpec, staged: list[str]) -> str:
     same = " AND ".join(f"old.{key} IS NOT DISTINCT FROM s.{key}" for key in spec.keys)
     order = ", ".join([_TIME[spec.name]] if spec.name in _TIME else spec.keys)
     known = lake_views.base(spec.name)
-    new = f"SELECT s.* FROM staged.{spec.name} s WHERE NOT EXISTS (SELECT 1 FROM {known} old WHERE {same})"
+    # One trace in two layouts gives the same span or blob twice in one batch.
+    once = f"QUALIFY row_number() OVER (PARTITION BY {', '.join(f's.{key}' for key in spec.keys)}) = 1"
+    new = f"SELECT s.* FROM staged.{spec.name} s WHERE NOT EXISTS (SELECT 1 FROM {known} old WHERE {same}) {once}"
     if spec.name == "batch":
         return f"FROM own_batch UNION ALL BY NAME ({new})" if "batch" in staged else "FROM own_batch"
     return f"{new} ORDER BY {order}"

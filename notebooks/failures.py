@@ -16,9 +16,7 @@ def _():
     import flywheel
 
     con = flywheel.connect()
-    mo.md(
-        "# What fails\n\nThe views are explained in `docs/sql.md`; `con` is a connection over the newest snapshot."
-    )
+    mo.md("# What fails\n\nThe views are explained in `docs/sql.md`; `con` is a connection over the newest snapshot.")
     return con, mo
 
 

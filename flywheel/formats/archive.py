@@ -17,7 +17,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO
 
 import zstandard
@@ -33,6 +33,7 @@ MOST_EXPANSION = 200
 FREE_EXPANSION = 64 << 20
 MOST_MEMBERS = 200_000
 MOST_DIRECTORY = 64 << 20  # bytes: it is held in memory, as objects that are several times larger
+MOST_RAW = 1 << 20  # bytes of a refused record that are looked up and held
 CHUNK = 64 << 10
 _PIECE = 8 << 10  # packed bytes at a time: a damaged one costs what it would have unpacked to
 _LOCAL_HEADER = 30  # bytes before the name and the extra field, whose lengths stand in its last four
@@ -76,6 +77,25 @@ class MemberBytes:
     def __init__(self, archive: BinaryIO, member: Member) -> None:
         self._archive, self._member = archive, member
         self.damage: MemberError | None = None
+
+    def placed(self, reject: Reject) -> Reject:
+        """A refusal of a record of this member, or of all of it: the place is the member's, the bytes are its own.
+
+        Of more than `MOST_RAW` bytes they are those of the packed member.
+        """
+        raw = reject.raw
+        if raw is None and reject.byte_len <= MOST_RAW:
+            raw = self._between(reject.byte_offset, reject.byte_offset + reject.byte_len)
+        return replace(reject, byte_offset=self._member.header_offset, byte_len=self._member.packed, raw=raw)
+
+    def _between(self, start: int, stop: int) -> bytes:
+        at, found = 0, []
+        for chunk in self():
+            found.append(chunk[max(0, start - at) : max(0, stop - at)])
+            at += len(chunk)
+            if at >= stop:
+                break
+        return b"".join(found)
 
     def __call__(self) -> Iterator[bytes]:
         try:

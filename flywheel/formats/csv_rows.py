@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
@@ -20,13 +21,13 @@ from flywheel.formats.reader import Record
 from flywheel.formats.split import MAX_RECORD
 from flywheel.records import Reject
 
-_NAME = rb'(?:"[^"\r\n]+"|[A-Za-z_][\w. -]*)'
-_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?" + _NAME + rb"(?:," + _NAME + rb")+\r?\n")
+_NAME = rb'(?:"[^"\r\n]+"|[A-Za-z_][\w. -]*+)'
+_HEADER = re.compile(rb"(?:\xef\xbb\xbf)?" + _NAME + rb"(?:," + _NAME + rb")++\r?\n")
 
 
 def looks_like(first: bytes) -> bool:
     """Whether the bytes begin with a line of at least two column names."""
-    return _HEADER.match(first[: 1 << 16]) is not None
+    return _HEADER.match(first) is not None
 
 
 def records(file: BinaryIO) -> Iterator[Record | Reject]:
@@ -56,11 +57,12 @@ def _record(ix: int, names: Sequence[str], row: list[str]) -> Record | Reject:
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    found: list[str] = []
+    found: dict[str, None] = {}  # a set that keeps its order
+    tried: Counter[str] = Counter()
     for name in names:
-        free, n = name, 0
+        free = name
         while free in found:
-            n += 1
-            free = f"{name}_{n}"
-        found.append(free)
-    return found
+            tried[name] += 1
+            free = f"{name}_{tried[name]}"
+        found[free] = None
+    return list(found)

@@ -33,21 +33,27 @@ def find_records(
     chunks: Chunks, source: Source, trajectory_ids: Collection[str], words: Collection[bytes], format_name: str = AUTO
 ) -> Cut:
     """The records of a source that belong to the trajectories, or were refused and name one of the words."""
-    cut = Cut()
+    cut, refused = Cut(), []
     for opened in open_readings(chunks, source, format_name):
         if isinstance(opened, Reject):
-            cut.refused.append((opened.byte_offset, opened.byte_len))
+            refused.append(opened)
             continue
         places = _places(opened)
         for item in opened.items():
             if isinstance(item, Reject):
-                cut.refused.append((item.byte_offset, item.byte_len))
+                refused.append(item)
             elif isinstance(item, Fragment) and item.trajectory.trajectory_id in trajectory_ids:
                 place = places.get(item.record_ix)
                 cut.whole |= place is None
                 cut.ranges += [place] if place else []
-    data = b"".join(chunks()) if cut.refused else b""
-    cut.refused = [(at, size) for at, size in cut.refused if any(word in data[at : at + size] for word in words)]
+    data = b"".join(chunks()) if refused else b""
+    for reject in refused:
+        place = reject.byte_offset, reject.byte_len
+        there = data[place[0] : sum(place)]
+        said = there if reject.raw is None else reject.raw
+        if any(word in said for word in words):
+            cut.refused.append(place)
+            cut.whole |= said != there  # a row, or a record in an archive: its place holds other bytes than its own
     cut.ranges += cut.refused
     return cut
 

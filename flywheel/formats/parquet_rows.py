@@ -49,9 +49,10 @@ def records(file: BinaryIO) -> Iterator[Record | Reject]:
                 raw = dumps(value).encode("utf-8", "surrogatepass")
                 yield Record(ix=ix, offset=0, length=0, value=value, repairs=tuple(sorted(repairs)), raw=raw)
                 ix += 1
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError):
         size = file.seek(0, 2)
-        message = f"the Parquet file can't be read after {ix} rows: {type(error).__name__}"
+        what = "rows after it are damaged" if ix else "it is damaged, or was cut off before its end was written"
+        message = f"the Parquet file can't be read after {ix} rows: {what}; export it again"
         yield Reject(record_ix=ix, byte_offset=0, byte_len=size, code="damaged_parquet", message=message)
 
 

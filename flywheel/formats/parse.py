@@ -27,6 +27,7 @@ MAX_DEPTH = 256  # json, dumps and redaction recurse; Python allows about 1000 f
 _QUICK_FROM = 2 << 10  # bytes: below, the exact parser is done before the quick one has looked for equal keys
 _UTF8_BOM = b"\xef\xbb\xbf"
 _NESTING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+_NO_START = "not JSON: a record begins with { or [, and this one doesn't"
 _PYTHON_REPR = re.compile(r"\s*[\[({]+\s*(?:'|None|True|False|\w+\()")
 
 
@@ -104,7 +105,7 @@ def decode(data: bytes) -> Decoded | Bad:
         if quick is not None:
             return quick
     if too_deep(data):
-        return Bad("too_deep", f"nested deeper than {MAX_DEPTH} levels")
+        return too_deep_to_read()
     text, repairs = decode_text(data)
     try:
         decoded = loads(text)
@@ -232,16 +233,40 @@ def _write(value: Any) -> list[str]:
     return [json.dumps(value, ensure_ascii=False, allow_nan=False)]
 
 
-def _explain(text: str, error: json.JSONDecodeError) -> Bad:
-    """A code and a sentence for what json refused. The sentence holds positions, never content: it is stored."""
-    start = text.lstrip()[:200].lower()
-    if not start:
-        return Bad("empty", "there is nothing but blanks")
+def too_deep_to_read() -> Bad:
+    """The refusal of what is nested too deep."""
+    return Bad("too_deep", f"nested deeper than {MAX_DEPTH} levels")
+
+
+def explained(first: bytes) -> Bad:
+    """Why something large that begins with these bytes, and with neither bracket nor brace, is no record."""
+    text, _ = decode_text(first)
+    return _told_by_its_start(text) or Bad("invalid_json", _NO_START)
+
+
+def _told_by_its_start(text: str) -> Bad | None:
+    start = text[:1000].lstrip()[:200].lower()
+    if start and not start.strip("\0"):
+        return Bad("zeros", "nothing but zero bytes: the file was not written to its end (a crash, a full disk?)")
+    if start and sum(c == "\ufffd" or (c < " " and c not in "\t\r\n\x1b") for c in start) > len(start) // 8:
+        return Bad("binary", "these are binary data and no JSON text; unpack the file, or export it as JSON")
     if start.startswith(("<!doctype", "<html", "<?xml", "<")):
         return Bad("html", "this is a web page or XML, not JSON: probably an error page saved in place of the export")
+    return None
+
+
+def _explain(text: str, error: json.JSONDecodeError) -> Bad:
+    """A code and a sentence for what json refused. The sentence holds positions, never content: it is stored."""
+    if not text or text.isspace():
+        return Bad("empty", "there is nothing but blanks")
+    told = _told_by_its_start(text)
+    if told is not None:
+        return told
     if _PYTHON_REPR.match(text):
         return Bad("python_repr", "this was written by Python's repr(); write it with json.dumps")
-    where = f"{error.msg} at character {error.pos}"
-    if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
+    if error.msg == "Expecting value" and not text[: error.pos].strip():
+        return Bad("invalid_json", _NO_START)
+    where = f"{error.msg.removesuffix(' at')} at character {error.pos}"
+    if not text[error.pos :].strip() or error.msg.startswith("Unterminated string"):
         return Bad("truncated_json", f"the JSON stops before it is complete: {where}")
     return Bad("invalid_json", f"not JSON: {where}")

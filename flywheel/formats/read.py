@@ -116,6 +116,8 @@ def read_lines(chunks: Chunks, offset: int, quick: Quick | None = None) -> Itera
 
 def _values(piece: Piece, ix: int, by_line: bool, quick: Quick | None = None) -> list[Record | Reject]:
     """What one piece gives: a record or a refusal, or, for a line of several documents, one of them each."""
+    if piece.data is None and piece.why is not None:
+        return [_reject(piece, ix, piece.why)]
     if piece.data is None:
         message = f"one record of {piece.length} bytes; at most {MAX_RECORD} can be held"
         return [_reject(piece, ix, Bad("record_too_large", message))]

@@ -15,7 +15,7 @@ from flywheel.errors import FormatError
 from flywheel.formats.agent_jsonl import AgentJsonl
 from flywheel.formats.anthropic_messages import AnthropicMessages
 from flywheel.formats.anthropic_sessions import AnthropicSessions
-from flywheel.formats.archive import Member, member_records, members_of
+from flywheel.formats.archive import Member, MemberBytes, member_records, members_of
 from flywheel.formats.atif import Atif
 from flywheel.formats.atof import Atof
 from flywheel.formats.claude_code import ClaudeCode
@@ -129,6 +129,7 @@ class Reading:
     archive: BinaryIO | None = None  # that is read as one source
     members: tuple[Member, ...] = ()
     lines_from: int | None = None  # the chunks are whole lines of the source, from this offset on
+    member: MemberBytes | None = None  # of an archive, which the chunks are
     n_records: int = 0
     n_repaired: int = 0
     _undecoded: list[Reject] = field(default_factory=list)
@@ -137,13 +138,14 @@ class Reading:
     def items(self, refuse: Callable[[Reject], None] | None = None) -> Iterator[Item]:
         """What the reader yields, and the records that could not even be decoded: between the items, or to `refuse`.
 
-        Among the items they wait for the reader's next one, however many they are.
+        Among the items they wait for the reader's next one, however many they are. Ranges of a member of an archive say
+        nothing of the archive's own bytes, so refusals of its records are placed where the member lies.
         """
         self._refuse = refuse
         for item in self.reader.read(self._records(), self.source):
             yield from self._undecoded
             self._undecoded.clear()
-            yield item
+            yield self.member.placed(item) if self.member is not None and isinstance(item, Reject) else item
         yield from self._undecoded
 
     def _records(self) -> Iterator[Record]:
@@ -157,7 +159,8 @@ class Reading:
         for item in found:
             self.n_records += 1
             if isinstance(item, Reject):
-                (self._refuse or self._undecoded.append)(item)
+                placed = item if self.member is None else self.member.placed(item)
+                (self._refuse or self._undecoded.append)(placed)
             else:
                 self.n_repaired += bool(item.repairs)
                 yield item
@@ -182,7 +185,7 @@ def _open_archive(chunks: Chunks, source: Source, named: Reader | None) -> Itera
         try:
             members, refused = members_of(file)
         except zipfile.BadZipFile as error:
-            yield _refused(chunks, "damaged_zip", f"the zip archive can't be opened: {error}")
+            yield _refused(chunks, "damaged_zip", f"the zip archive is damaged or was cut off: {error}; pack it again")
             return
         yield from refused
         paths = tuple(member.path for member in members)
@@ -194,9 +197,14 @@ def _open_archive(chunks: Chunks, source: Source, named: Reader | None) -> Itera
             part = member.chunks(file)
             container = container_of(part)
             if container == "archive":
-                yield _refused(part, "nested_archive", "an archive inside an archive is not opened; unpack it first")
+                yield part.placed(
+                    _refused(part, "nested_archive", "an archive inside an archive is not opened; unpack it first")
+                )
             else:
-                yield _open(part, replace(source, path=member.path), container, named)
+                opened = _open(part, replace(source, path=member.path), container, named)
+                if isinstance(opened, Reading):
+                    opened.member = part
+                yield part.placed(opened) if isinstance(opened, Reject) else opened
                 if part.damage is not None:  # told by now: whoever asks for the next has used this one
                     yield member.reject(ix, part.damage.code, str(part.damage))
         if not members and not refused:
@@ -239,7 +247,8 @@ def _why_not(chunks: Chunks, container: Container, decodable: bool) -> tuple[str
     """A code and a sentence for a source that no reader accepts."""
     if decodable:
         known = ", ".join(sorted(reader.name for reader in READERS))
-        return "unknown_format", f"{container}, but of no format that is read here ({known}); --format forces one"
+        kind = "JSON" if container == "json" else container
+        return "unknown_format", f"{kind}, but of no format that is read here ({known}); --format NAME forces one"
     first = next((chunk for chunk in chunks() if chunk), b"")
     for magic, what in _MAGIC:
         if first.startswith(magic):

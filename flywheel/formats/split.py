@@ -1,6 +1,7 @@
 """Cuts a UTF-8 stream into the bytes of its records: JSON lines, one document, an array's elements, or documents back
 to back. By structure (brackets and strings), not by parsing, so that a broken element costs itself only, and memory
-holds one record and not the file.
+holds one record and not the file. What can't become a record, whatever follows (nested too deep, a long line that is
+neither object nor array), is not held.
 
 Which of the layouts it is: a first line that is a whole value and is followed by other lines means lines; so does one
 that breaks off inside a string, or where a bracket follows that no JSON has there. Everything else is a document.
@@ -15,13 +16,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from flywheel.formats.parse import MAX_DEPTH, Bad, explained, too_deep_to_read
+
 Layout = Literal["empty", "lines", "document"]
 
 MAX_RECORD = 256 * 2**20
+_LONG = 1 << 20  # bytes of a line, from which on its beginning is looked at before the rest is held
 _UTF8_BOM = b"\xef\xbb\xbf"
 BLANK = b" \t\r\n\x0b\x0c"
-_STRUCTURE = re.compile(rb'[\[\]{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"|"', re.DOTALL)  # a string whole, if it ends here
-_STRUCTURE_OR_LINE = re.compile(rb'["\[\]{}\n]')
+_STRUCTURE = re.compile(rb'[\[{]+|[\]}]+|"[^"\\]*+(?:\\.[^"\\]*+)*+"|"', re.DOTALL)  # a string whole, if it ends here
+_STRUCTURE_OR_LINE = re.compile(rb'[\[{]+|[\]}]+|["\n]')
 _STRING_END = re.compile(rb'["\\]')
 _STRING_END_OR_LINE = re.compile(rb'["\\\n]')
 _SIGNIFICANT = re.compile(rb"[^\s,]")
@@ -30,11 +34,12 @@ _SCALAR_END = re.compile(rb'[\s,\[\]{}"]')
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The bytes of one record; `data` is None where they were too many to hold."""
+    """The bytes of one record; `data` is None where they were too many to hold, or `why` tells that it's no record."""
 
     offset: int
     length: int
     data: bytes | None
+    why: Bad | None = None
 
 
 def layout_of(chunks: Iterable[bytes]) -> Layout:
@@ -81,18 +86,22 @@ class _FirstLine:
                     return "lines"
                 self.before = chunk[: at - 1].rstrip(BLANK)[-1:] or self.last
                 continue
-            self._step(token)
+            at -= self._step(token)
         self.last = chunk.rstrip(BLANK)[-1:] or self.last
         return self._after(chunk[at:]) if self.closed else None
 
-    def _step(self, token: bytes) -> None:
+    def _step(self, token: bytes) -> int:
+        """Take in what was found; how many brackets of it come after the value's end."""
         if token == b"\\":
             self.shielded = True
         elif token == b'"':
             self.in_string = not self.in_string
+        elif token[:1] in (b"[", b"{"):
+            self.depth += len(token)
         elif token:
-            self.depth += 1 if token in b"[{" else -1
+            self.depth -= len(token)
             self.closed = self.depth <= 0
+        return -self.depth if self.closed else 0
 
     def _goes_on(self, rest: bytes) -> Layout | None:
         """A value on several lines, or a broken first line: in JSON no bracket opens where no comma came before."""
@@ -111,25 +120,47 @@ class _FirstLine:
 
 def lines(chunks: Iterable[bytes]) -> Iterator[Piece]:
     """One piece a line that is not blank, without its newline."""
-    held: list[bytes] = []
-    offset, length = 0, 0
+    line = _Line(0)
     for chunk in chunks:
         *whole, last = chunk.split(b"\n")
         for part in whole:
-            yield from _line(held, part, offset, length)
-            offset, length, held = offset + length + len(part) + 1, 0, []
-        length += len(last)
-        held = [*held, last] if length <= MAX_RECORD else []
-    yield from _line(held, b"", offset, length)
+            line.add(part)
+            yield from line.end()
+            line = _Line(line.offset + line.length + 1)
+        line.add(last)
+    yield from line.end()
 
 
-def _line(held: list[bytes], part: bytes, offset: int, length: int) -> Iterator[Piece]:
-    if length + len(part) > MAX_RECORD:
-        yield Piece(offset, length + len(part), None)
-        return
-    data = b"".join([*held, part])
-    if data.strip(BLANK):
-        yield Piece(offset, len(data), data)
+class _Line:
+    """One line in the making."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.length = 0
+        self.held: list[bytes] = []
+        self.why: Bad | None = None  # it's no record
+
+    def add(self, part: bytes) -> None:
+        self.length += len(part)
+        if self.why is not None or self.length > MAX_RECORD:
+            self.held = []
+            return
+        self.held.append(part)
+        if self.length > _LONG and self.length - len(part) <= _LONG:
+            self._look()
+
+    def _look(self) -> None:
+        first = b"".join(self.held)[:_LONG].removeprefix(_UTF8_BOM).lstrip(BLANK)
+        if first and first[0] not in b"[{":
+            self.why, self.held = explained(first[:200]), []
+
+    def end(self) -> Iterator[Piece]:
+        if self.why is not None or self.length > MAX_RECORD:
+            yield Piece(self.offset, self.length, None, self.why)
+            return
+        data = b"".join(self.held)
+        if data.strip(BLANK):
+            yield Piece(self.offset, len(data), data)
 
 
 def documents(chunks: Iterable[bytes], elements: bool) -> Iterator[Piece]:
@@ -158,6 +189,7 @@ class _Scanner:
         self.in_string = False
         self.shielded = False  # the last byte was a backslash in a string
         self.closed = False  # the current value is complete
+        self.too_deep = False  # and so it is not held: `start` lies before the buffer then
 
     def feed(self, chunk: bytes) -> Iterator[Piece]:
         self.buffer += chunk
@@ -172,10 +204,10 @@ class _Scanner:
                 self._step()
             if self.closed:
                 yield self._take()
-        keep = self.at if self.start is None else self.start
+        keep = self.at if self.start is None or self.too_deep else self.start
         del self.buffer[:keep]
         self.base, self.at = self.base + keep, self.at - keep
-        self.start = None if self.start is None else 0
+        self.start = None if self.start is None else self.start - keep
 
     def end(self) -> Iterator[Piece]:
         """The value that the stream broke off in, if any."""
@@ -184,9 +216,12 @@ class _Scanner:
 
     def _take(self) -> Piece:
         assert self.start is not None
-        data = bytes(self.buffer[self.start : self.at])
-        piece = Piece(self.base + self.start, len(data), data)
-        self.start, self.closed, self.in_string, self.depth = None, False, False, self.level
+        offset, length = self.base + self.start, self.at - self.start
+        if self.too_deep:
+            piece = Piece(offset, length, None, too_deep_to_read())
+        else:
+            piece = Piece(offset, length, bytes(self.buffer[self.start : self.at]))
+        self.start, self.closed, self.in_string, self.too_deep, self.depth = None, False, False, False, self.level
         return piece
 
     def _begin(self) -> None:
@@ -206,10 +241,12 @@ class _Scanner:
         self.at, token = _find(_STRUCTURE, self.buffer, self.at)
         if token == b'"':
             self.in_string = True
-        elif token in (b"[", b"{"):
-            self.depth += 1
-        elif token in (b"]", b"}"):
-            self.depth = max(self.depth - 1, self.level)
+        elif token[:1] in (b"[", b"{"):
+            self.depth += len(token)
+            self.too_deep |= self.depth - self.level > MAX_DEPTH
+        elif token[:1] in (b"]", b"}"):
+            beyond = max(len(token) - (self.depth - self.level), 0)
+            self.depth, self.at = self.depth - len(token) + beyond, self.at - beyond
         self.closed = token not in (b"", b'"') and self.depth == self.level
 
     def _skip_string(self) -> None:

@@ -191,3 +191,16 @@ def test_no_bytes_raise(samples: Path) -> None:
             else:
                 del data[at : at + rng.randrange(60)]
         read(bytes(data))
+
+
+def test_refusals_in_members_carry_their_own_bytes_and_the_place_of_the_member() -> None:
+    chat = CHAT.decode().encode("utf-16") + "{broken".encode("utf-16-le")
+    made = zipped(("a.jsonl", CHAT + b"{broken\n"), ("b.jsonl", chat), ("c.html", b"<html>"), ("d.bin", b"PAR1" * 9))
+    members, _ = members_of(io.BytesIO(made))
+    rejects = read(made).rejects
+    assert [(reject.byte_offset, reject.byte_len) for reject in rejects] == [
+        (member.header_offset, member.packed) for member in members
+    ]
+    assert [reject.raw for reject in rejects] == [
+        b"{broken", "{broken".encode("utf-16-le"), b"<html>", b"PAR1" * 9,
+    ]  # fmt: skip

@@ -137,3 +137,21 @@ def test_a_broken_first_line_is_a_line() -> None:
             assert layout_of(chunked(first + b'\n\n{"a":1}\n{"a":2}', size)()) == "lines", (first, size)
         for pretty in (b'{\n  "a":\n[1]}', b'[\n{"a":1},\n {"a":2}\n]', b'{"a": [\n[1],\n[2]]}', b'{"a":1\n,"b":{}}'):
             assert layout_of(chunked(pretty, size)()) == "document", (pretty, size)
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096])
+def test_what_is_too_deep_is_not_held_and_ends_where_it_ends(size: int) -> None:
+    deep = b"[" * 3000 + b'"]]"' + b"]" * 3000
+    data = b'[{"a": 1}, ' + deep + b', {"b": [[2]]}]'
+    pieces = list(documents((data[at : at + size] for at in range(0, len(data), size)), elements=True))
+    assert [(piece.offset, piece.length) for piece in pieces] == [(1, 8), (11, len(deep)), (13 + len(deep), 12)]
+    assert [piece.data for piece in pieces] == [b'{"a": 1}', None, b'{"b": [[2]]}']
+    assert pieces[1].why is not None and pieces[1].why.code == "too_deep"
+
+
+def test_a_long_line_that_begins_no_record_is_not_held() -> None:
+    chunk, good = b"\0" * (1 << 20), b'{"a": "' + b"x" * (3 << 20) + b'"}'
+    first, last = lines([b" ", chunk, chunk, chunk, b"\n" + good[:2000], good[2000:]])
+    assert (first.offset, first.length, first.data) == (0, 1 + 3 * len(chunk), None)
+    assert first.why is not None and first.why.code == "zeros"
+    assert (last.offset, last.data) == (2 + 3 * len(chunk), good)

@@ -30,12 +30,14 @@ from flywheel.config import Config
 from flywheel.formats.assemble import join
 from flywheel.formats.sniff import reader_named
 from flywheel.ingest_pool import Job, Replaced, read_all
+from flywheel.ingest_rejoin import rejoined, with_known
 from flywheel.ingest_source import KEPT_BYTES, RANGE_BITS, SourceReport, store_whole
 from flywheel.progress import Progress, silent
 from flywheel.records import Fragment, SourceFile, canonical_json, content_id
 from flywheel.store.held import Held
 from flywheel.store.keys import redaction_key
 from flywheel.store.lake import Lake
+from flywheel.store.lake_known import Known
 from flywheel.store.lake_stage import PartWriter, settle
 from flywheel.store.landing import land
 from flywheel.store.objects import Notes, StoredObject, open_store
@@ -160,7 +162,7 @@ def _stage(
                 return changes
             reports = {report.sha256: report for report in found if isinstance(report, SourceReport)}
             losses = {sha256: Counter(report.losses) for sha256, report in reports.items()}
-            elsewhere = _store_held(held, job, reports, losses)
+            elsewhere = _store_held(lake, held, job, reports, losses)
         n_trajectories = Counter(settle(draft, stamps)) + elsewhere
         now = datetime.now(UTC)
         with PartWriter(draft, "sources", stamps) as writer:
@@ -177,17 +179,20 @@ def _stage(
 
 
 def _store_held(
-    held: Held, job: Job, reports: Mapping[str, SourceReport], losses: Mapping[str, Counter[str]]
+    lake: Lake, held: Held, job: Job, reports: Mapping[str, SourceReport], losses: Mapping[str, Counter[str]]
 ) -> Counter[str]:
-    """Join what waited for the end, and write it; how many trajectories a source has parts of that name another."""
+    """Join what waited for the end, also with what the lake has of it, and write it.
+
+    Gives how many trajectories a source has parts of that name another.
+    """
     elsewhere: Counter[str] = Counter()
     if not len(held):
         return elsewhere
-    with PartWriter(job.draft, "held", job.stamps) as writer:
-        for group in held.groups():
+    with Known(lake) as known, PartWriter(job.draft, "held", job.stamps) as writer:
+        for group, stored in with_known(known, held.groups()):
             placed = sorted((_placed(fragment, reports) for fragment in group), key=_place)
-            named = set()
-            for whole in join(placed):
+            named, lost = set(), losses[placed[-1].trajectory.source_id]
+            for whole in join(placed) if stored is None else rejoined(stored, placed, job.redaction, lost):
                 named.add(whole.trajectory.source_id)
                 losses[whole.trajectory.source_id] += store_whole(whole, job.redaction, writer)
             elsewhere.update({fragment.trajectory.source_id for fragment in placed} - named)

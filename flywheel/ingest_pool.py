@@ -32,7 +32,7 @@ from flywheel.records import Reject
 from flywheel.store.held import Packed
 from flywheel.store.lake_stage import PartWriter, rewrite
 from flywheel.store.lake_staged import parts_of
-from flywheel.store.landing import LandingBytes
+from flywheel.store.landing import LandingBytes, uri_of
 from flywheel.store.objects import ObjectStore, StoredObject, open_store
 from flywheel.store.tables import Stamps
 from flywheel.trajectory.redact import Redaction
@@ -134,7 +134,9 @@ def _ranges(store: ObjectStore, stored: StoredObject, config: Config, wanted: in
         with LandingBytes(store, stored) as source:
             if source.compression is not None or encoding_of(next(source(), b"")) != "utf-8":
                 return []
-            opened = next(open_readings(source, Source(source_id=stored.sha256, uri=stored.key), config.ingest.format))
+            opened = next(
+                open_readings(source, Source(source_id=stored.sha256, uri=uri_of(stored)), config.ingest.format)
+            )
             if not _is_shareable(opened) or layout_of(source()) != "lines":
                 return []
             assert isinstance(opened, Reading)

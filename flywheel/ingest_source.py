@@ -23,7 +23,7 @@ from flywheel.formats.sniff import Reading, open_readings, reader_named
 from flywheel.records import Attachment, Fragment, Quarantine, Reject
 from flywheel.store.held import Packed, packed
 from flywheel.store.lake_stage import PartWriter
-from flywheel.store.landing import Excerpt, LandingBytes, excerpts
+from flywheel.store.landing import Excerpt, LandingBytes, excerpts, uri_of
 from flywheel.trajectory.outofline import externalise
 from flywheel.trajectory.redact import Redaction
 
@@ -113,7 +113,9 @@ class _Intake:
         self._landing, self._part, self._writer, self._hold = landing, part, writer, hold
         self._redaction = redaction
         stored = landing.stored
-        self.source = Source(source_id=stored.sha256, uri=stored.key, first_record=part.first_record if part else None)
+        self.source = Source(
+            source_id=stored.sha256, uri=uri_of(stored), first_record=part.first_record if part else None
+        )
         self.n_refused = 0  # sources (the object, or members of an archive) that no reader accepts
         self._encoding = encoding_of(next(iter(landing()), b""))
         self._readings: list[Reading] = []

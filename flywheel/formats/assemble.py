@@ -5,7 +5,7 @@ content hash is taken over what is stored. Two fragments with one key are parts 
 overlap. If they do, one is a longer or corrected record of the other and takes its place: within a source the later
 one, between sources (which have no order) the longer one. Paths of a message graph are merged first (`paths.py`).
 
-Not covered: joining across batches (the lake makes a new revision).
+Not covered: parts that came in an earlier batch (`flywheel/ingest_rejoin.py` joins them by these rules).
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _union(parts: Sequence[Fragment]) -> Fragment:
     return Fragment(
         key=parts[0].key,
         record_ix=parts[0].record_ix,
-        trajectory=reduce(_merged, (part.trajectory for part in parts)),
+        trajectory=reduce(merged, (part.trajectory for part in parts)),
         steps=tuple(steps),
         tool_calls=tuple(calls),
         outcomes=tuple({outcome.outcome_id: outcome for part in parts for outcome in part.outcomes}.values()),
@@ -135,7 +135,7 @@ def _union(parts: Sequence[Fragment]) -> Fragment:
     )
 
 
-def _merged(held: Trajectory, later: Trajectory) -> Trajectory:
+def merged(held: Trajectory, later: Trajectory) -> Trajectory:
     """The later row, with what it doesn't know taken from the earlier."""
     known = zip(later.__struct_fields__, astuple(held), astuple(later), strict=True)
     return replace(later, **{name: old for name, old, new in known if new is None and old is not None})

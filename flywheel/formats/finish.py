@@ -5,7 +5,7 @@ that it holds one record at a time and traces and logs may come from different o
 all fragments of a key it calls `finish`, which makes the trajectories out of them: a pure function of the spans,
 whatever the order they came in.
 
-Not covered: when a trace is complete; spans that arrive in a later batch make a new revision.
+Not covered: when a trace is complete; with spans that arrive in a later batch it is finished again.
 """
 
 from __future__ import annotations

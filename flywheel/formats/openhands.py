@@ -5,16 +5,19 @@
     one event a file in `<conversation>/events/`, with `base_state.json` beside them
 
 Files with one event each name no conversation: its folder does. Such events, and the base state (the agent's settings,
-how far it is, what it used), are held until all files of the batch are there (`whole`), then made into rows like any
-stream. Events come out of order and, after a resume, twice: they are sorted by time, and repeated ones left out.
+how far it is, what it used), are held as spans until all files of the batch are there (`whole`), then made into rows
+like any stream; the spans stay, so that files of a later batch can join them. Events come out of order and, after a
+resume, twice: they are sorted by time, and repeated ones left out.
 
-Not covered: the rows (`openhands_v0.py`, `openhands_v1.py`); a conversation that is spread over batches.
+Not covered: the rows (`openhands_v0.py`, `openhands_v1.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from flywheel.formats import openhands_v0, openhands_v1
 from flywheel.formats.openhands_output import describe, is_output
@@ -72,7 +75,8 @@ def whole(fragment: Fragment) -> Iterable[Fragment]:
     session = Session(NAME, source, fragment.key, head.native_id, fragment.record_ix)
     session.columns |= {"session_id": head.native_id, "agent_name": NAME}
     ordered = sorted(held, key=lambda span: span.name or "")
-    return (_stream([as_dict(loads(span.attributes or "{}").value) for span in ordered], session),)
+    stream = _stream([as_dict(loads(span.attributes or "{}").value) for span in ordered], session)
+    return (replace(stream, spans=tuple(replace(span, trajectory_id=fragment.key) for span in ordered)),)
 
 
 def _version(value: Any) -> str | None:
@@ -136,7 +140,14 @@ def _held(folder: str, record: Record, event: Mapping[str, Any], source: Source)
     """A file with one event, until its neighbours are there."""
     key = trajectory_id(NAME, folder, folder)
     name = (source.path or source.uri).replace("\\", "/").split("/")[-1]
-    span = Span(span_id=as_text(event.get("id")), name=name.zfill(64), kind=_HELD, attributes=dumps(dict(event)))
+    span = Span(
+        trace_id=folder,
+        span_id=as_text(event.get("id")),
+        name=name.zfill(64),
+        kind=_HELD,
+        attributes=dumps(dict(event)),
+        source_id=source.source_id,
+    )
     trajectory = Trajectory(
         trajectory_id=key,
         content_sha256="",

@@ -12,8 +12,11 @@ their sources and records, as long as they agree:
 - Calls, results, outcomes and subagents move with their steps. A call that has several results, one a branch, keeps
   the first; a call without one takes whichever is there.
 
-Steps are numbered as they are first met, so a step always follows its parent. The head is the latest one's, with what
-it doesn't know from earlier ones; it begins with the first and ends with the last.
+A step always follows its parent. Where every path says when it was, branches are numbered in order of time, whatever
+order they were laid in; else as they are first met. The head is the latest one's, with what it doesn't know from
+earlier ones; it begins with the first and ends with the last.
+
+`paths_of` is the way back: a graph as paths which, laid first, give the same graph with the same numbers.
 
 Not covered: paths that don't begin at the root (histories cut at the front are branches of their own).
 """
@@ -22,6 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -110,18 +116,90 @@ def merge_paths(paths: Sequence[Fragment]) -> Fragment:
             known = outcome.step_ix is not None and outcome.step_ix in moved
             at = moved[outcome.step_ix] if known and outcome.step_ix is not None else outcome.step_ix
             outcomes[outcome.outcome_id] = replace(outcome, step_ix=at)
-    steps = tuple(node.step for node in graph.nodes)
+    steps, calls, placed = _in_time(graph)
     return replace(
         paths[-1],
         is_path=False,
         record_ix=paths[0].record_ix,
-        trajectory=_head([path.trajectory for path in paths], steps),
+        trajectory=_head([path.trajectory for path in _by_time(paths)], steps),
         steps=steps,
-        tool_calls=tuple(call for node in graph.nodes for call in node.calls),
-        outcomes=tuple(outcomes.values()),
+        tool_calls=calls,
+        outcomes=tuple(
+            o if o.step_ix is None or o.step_ix not in placed else replace(o, step_ix=placed[o.step_ix])
+            for o in outcomes.values()
+        ),
         blobs=tuple({blob.sha256: blob for path in paths for blob in path.blobs}.values()),
         spans=tuple(span for path in paths for span in path.spans),
     )
+
+
+def paths_of(graph: Fragment) -> list[Fragment]:
+    """The paths of a merged graph: one to each step that the next one doesn't follow, in the order of these steps."""
+    steps = sorted(graph.steps, key=lambda step: step.step_ix)
+    if all(step.parent_ix is None for step in steps):
+        return [replace(graph, is_path=True)]  # said by nobody: one follows the other
+    by_ix = {step.step_ix: step for step in steps}
+    followed = [after.parent_ix == step.step_ix for step, after in pairwise(steps)]
+    paths = []
+    for end in [step for step, is_followed in zip(steps, [*followed, False], strict=True) if not is_followed]:
+        path, at = [end], end.parent_ix
+        while at is not None and at in by_ix:
+            path.append(by_ix[at])
+            at = by_ix[at].parent_ix
+        held = {step.step_ix for step in path}
+        calls = tuple(call for call in graph.tool_calls if call.step_ix in held)
+        paths.append(replace(graph, is_path=True, steps=tuple(reversed(path)), tool_calls=calls))
+    return paths
+
+
+def _in_time(graph: _Graph) -> tuple[tuple[Step, ...], tuple[ToolCall, ...], dict[int, int]]:
+    """Steps and calls in the order of the times that their branches have, and where each step was moved to.
+
+    A step's time is the earliest of its own and of those after it, so that a question goes with its answer.
+    """
+    nodes = graph.nodes
+    order = _order(nodes)
+    if order is None:
+        same = {ix: ix for ix in range(len(nodes))}
+        return tuple(node.step for node in nodes), tuple(call for node in nodes for call in node.calls), same
+    placed = {old: new for new, old in enumerate(order)}
+    moved: dict[int | None, int | None] = {None: None} | dict(placed.items())
+    ordered = [(placed[ix], nodes[ix]) for ix in order]
+    return (
+        tuple(replace(node.step, step_ix=at, parent_ix=moved[node.step.parent_ix]) for at, node in ordered),
+        tuple(
+            replace(call, step_ix=at, result_step_ix=moved[call.result_step_ix])
+            for at, node in ordered
+            for call in node.calls
+        ),
+        placed,
+    )
+
+
+def _order(nodes: Sequence[_Node]) -> list[int] | None:
+    """The steps in order of time; None where they stay as they are."""
+    if all(node.step.parent_ix == (ix - 1 if ix else None) for ix, node in enumerate(nodes)):
+        return None
+    times = [node.step.ts for node in nodes]
+    below: dict[int | None, list[int]] = {}
+    for ix in range(len(nodes) - 1, -1, -1):
+        own, parent = times[ix], nodes[ix].step.parent_ix
+        below.setdefault(parent, []).append(ix)
+        if own is None:
+            return None
+        if parent is not None:
+            times[parent] = min(own, times[parent] or own)
+
+    def entry(ix: int) -> tuple[datetime | None, str, int]:
+        return times[ix], repr(_signature(nodes[ix].step, nodes[ix].calls)), ix
+
+    free, order = [entry(ix) for ix in below[None]], []
+    heapify(free)
+    while free:
+        order.append(heappop(free)[-1])
+        for child in below.get(order[-1], ()):
+            heappush(free, entry(child))
+    return order
 
 
 def filled(row: Any, other: Any) -> Any:
@@ -144,6 +222,20 @@ def _signature(step: Step, calls: Iterable[ToolCall]) -> _Signature:
 
 def _moved(calls: Iterable[ToolCall], step_ix: int) -> list[ToolCall]:
     return [replace(call, step_ix=step_ix, result_step_ix=None) for call in calls]  # where the result is comes later
+
+
+def _by_time(paths: Sequence[Fragment]) -> Sequence[Fragment]:
+    """The paths in order of time where all have one, else as they stand."""
+    times = [
+        path.trajectory.ended_at
+        or path.trajectory.started_at
+        or max((step.ts for step in path.steps if step.ts is not None), default=None)
+        for path in paths
+    ]
+    known = [time for time in times if time is not None]
+    if len(known) < len(times):
+        return paths
+    return [paths[ix] for ix in sorted(range(len(paths)), key=known.__getitem__)]
 
 
 def _head(heads: Sequence[Trajectory], steps: Sequence[Step]) -> Trajectory:

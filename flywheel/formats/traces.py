@@ -196,7 +196,8 @@ class _Agent:
         columns = head_columns(known, self._root()) if known else {}
         logs = self.trace.loose_logs if is_main else []
         found = evaluations([view for view, _ in known], logs, self.key, self.steps)
-        outcomes = (*self.whole.outcomes, *found) if is_main else tuple(found)
+        given_too = self.whole.outcomes if is_main else ()
+        outcomes = tuple({outcome.outcome_id: outcome for outcome in (*given_too, *found)}.values())
         summary = feedback.headline(outcomes)
         columns |= {"success": summary.success, "reward": summary.reward, "success_source": summary.source}
         if not is_main:

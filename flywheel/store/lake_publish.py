@@ -6,9 +6,9 @@ table, in one Delta commit that carries the batch id as its transaction, skipped
 Whoever takes the lease next finishes a journal that it finds before anything else. What is appended is worked out
 against the *parent* snapshot, which no append changes, so finishing gives the rows that the first try would have given.
 
-Which rows: a row whose key is published already is skipped. A trajectory with the content of any published revision
-is skipped with its steps and calls (an old export delivered again doesn't turn the clock back); with other content
-it becomes the next revision. Not covered: staging and judging (`lake.py`, `validate`), erasure.
+Which rows: a row whose key is published already is skipped. A trajectory that says what a published revision says,
+in its content and in its head, is skipped with its steps and calls (an old export delivered again doesn't turn the
+clock back); any other one becomes the next revision. Not covered: staging and judging (`lake.py`, `validate`), erasure.
 """
 
 from __future__ import annotations
@@ -228,14 +228,24 @@ def _rows_sql(spec: TableSpec, staged: list[str]) -> str:
     return f"{new} ORDER BY {order}"
 
 
-_KEPT = """
+# What a revision says beside its content, but for where it stood; tools by their hash.
+_PLACE = ("trajectory_id", "revision", "source_id", "source_record_ix", "tools", "content_sha256")
+_SAID = [name for name in TABLES["trajectory"].columns if name not in _PLACE]
+_KEPT = f"""
     CREATE TABLE kept AS
     WITH known AS (
         SELECT trajectory_id, max(revision) AS newest, list(content_sha256) AS contents FROM trajectory_all
-        WHERE trajectory_id IN (SELECT trajectory_id FROM staged.trajectory) GROUP BY trajectory_id)
+        WHERE trajectory_id IN (SELECT trajectory_id FROM staged.trajectory) GROUP BY trajectory_id),
+    again AS (
+        SELECT trajectory_id FROM staged.trajectory t JOIN known k USING (trajectory_id)
+        WHERE list_contains(k.contents, t.content_sha256)),
+    said AS (
+        SELECT trajectory_id, list((content_sha256, hash({", ".join(_SAID)}))) AS revisions FROM trajectory_all
+        WHERE trajectory_id IN (SELECT trajectory_id FROM again) GROUP BY trajectory_id)
     SELECT t.* REPLACE (CAST(coalesce(k.newest + 1, 0) AS INTEGER) AS revision)
-    FROM staged.trajectory t LEFT JOIN known k USING (trajectory_id)
-    WHERE k.contents IS NULL OR NOT list_contains(k.contents, t.content_sha256)"""
+    FROM staged.trajectory t LEFT JOIN known k USING (trajectory_id) LEFT JOIN said s USING (trajectory_id)
+    WHERE s.revisions IS NULL
+    OR NOT list_contains(s.revisions, (t.content_sha256, hash({", ".join(f"t.{name}" for name in _SAID)})))"""
 
 
 def _append(reader: LakeReader, spec: TableSpec, con: duckdb.DuckDBPyConnection, sql: str, batch_id: str) -> int | None:

@@ -37,7 +37,7 @@ _ROW_BYTES = 600  # what a row weighs beside its text
 # Staged files are read once or twice and then deleted: a light compression, and dictionaries only where values repeat.
 _COMPRESSION = "lz4"
 _REPEATED = ("_id", "role", "role_raw", "format", "model", "name", "state", "kind", "quality", "reason", "_sha256")
-_KEYED = {"outcome": "outcome_id", "blob": "sha256", "span": "trace_id, span_id, start_ns, name"}
+_KEYED = {"outcome": "outcome_id", "blob": "sha256", "span": "trajectory_id, trace_id, span_id, start_ns, end_ns, name"}
 _PLACE = "filename=true, file_row_number=true"
 
 

@@ -103,6 +103,12 @@ def _put(target: ObjectStore, source: ObjectStore, stored: StoredObject, folder:
         return target.put(key, opened.stream).key
 
 
+def uri_of(stored: StoredObject) -> str:
+    """Where an object stands, under the name that it had before it landed: readers know files by their names."""
+    folder, slash, name = stored.key.rpartition("/")
+    return f"{folder}{slash}{name.removeprefix(f'{stored.sha256[:16]}-')}"
+
+
 def _part(name: str) -> str:
     """A name as a part of a key: plain characters, not hidden, not like an unfinished one, short enough."""
     plain = _UNSAFE.sub("_", name)[-_LONGEST:].lstrip(".") or "file"

@@ -66,7 +66,7 @@ _KEYS: Mapping[type, tuple[str, ...]] = {
     records.ToolCall: ("trajectory_id", "batch_id", "step_ix", "call_ix"),
     records.Outcome: ("outcome_id",),
     records.Blob: ("sha256",),
-    records.Span: ("trace_id", "span_id", "start_ns", "name"),
+    records.Span: ("trajectory_id", "trace_id", "span_id", "start_ns", "end_ns", "name"),  # unfinished, then finished
     records.Task: ("task_id",),
     records.Verdict: ("trajectory_id", "verifier_id"),
     ledger.Batch: ("batch_id", "state"),

@@ -29,7 +29,7 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
     ("L2", ("flywheel.store", "flywheel.environment")),
     ("L3", ("flywheel.trainers",)),
     ("L4", ("flywheel.init", "flywheel.tasksets", "flywheel.traffic", "flywheel.ingest", "flywheel.validate",
-            "flywheel.ingest_source", "flywheel.ingest_pool",
+            "flywheel.ingest_source", "flywheel.ingest_pool", "flywheel.ingest_rejoin",
             "flywheel.datadocs", "flywheel.triage", "flywheel.repair", "flywheel.curate", "flywheel.train",
             "flywheel.evaluate", "flywheel.gate", "flywheel.promote", "flywheel.rollback", "flywheel.history",
             "flywheel.report", "flywheel.page", "flywheel.show", "flywheel.export", "flywheel.erase",
@@ -43,6 +43,7 @@ LAYERS: list[tuple[str, tuple[str, ...]]] = [
 BESIDE_VERBS = {
     "flywheel.ingest_source",
     "flywheel.ingest_pool",
+    "flywheel.ingest_rejoin",
     "flywheel.page",
     "flywheel.datadocs",
     "flywheel.champion",

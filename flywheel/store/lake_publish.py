@@ -228,9 +228,10 @@ def _rows_sql(spec: TableSpec, staged: list[str]) -> str:
     return f"{new} ORDER BY {order}"
 
 
-# What a revision says beside its content, but for where it stood; tools by their hash.
-_PLACE = ("trajectory_id", "revision", "source_id", "source_record_ix", "tools", "content_sha256")
-_SAID = [name for name in TABLES["trajectory"].columns if name not in _PLACE]
+# What a revision says beside its content, but for where it stood and when it was; tools by their hash.
+_PLACED = {"trajectory_id", "revision", "source_id", "source_record_ix", "tools", "content_sha256"}
+_TIMED = {"started_at", "ended_at", "duration_ms", "time_quality"}
+_SAID = [name for name in TABLES["trajectory"].columns if name not in _PLACED | _TIMED]
 _KEPT = f"""
     CREATE TABLE kept AS
     WITH known AS (
